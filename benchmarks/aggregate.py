@@ -29,7 +29,7 @@ import numpy as np
 import capri
 from capri.local import wire
 from capri.local.on_dask import dask_cluster
-from capri.local.summing import add_up, aggregate, gathering_of
+from capri.local.summing import add_up, aggregate, epoch_of
 
 FILES, PLANTED, STREAMED = 20, 500, 1 << 20
 
@@ -52,7 +52,7 @@ def make(folder: Path, count: int) -> None:
     data = bundle()
     (folder / "bundle").write_bytes(data)
     (folder / "reports").mkdir()
-    gathering = gathering_of(data)
+    epoch = epoch_of(data)
     draw = np.random.default_rng(count)
     known = np.empty((0, wire.SIZE), dtype=np.uint8)
     for number in range(FILES):
@@ -66,9 +66,9 @@ def make(folder: Path, count: int) -> None:
             while left:
                 taken = min(left, STREAMED)
                 rows = wire.pack(
-                    gathering.digest,
+                    epoch.digest,
                     draw.integers(0, 2**64, (taken, 2), dtype=np.uint64),
-                    draw.integers(0, gathering.sphere.candidates, taken),
+                    draw.integers(0, epoch.sphere.candidates, taken),
                 )
                 rows.tofile(file)
                 left -= taken
@@ -106,7 +106,7 @@ def measure(folder: Path, workers: int, piece: int | None) -> dict[str, Any]:
 
 def compare(counts: list[int], workers: list[int], folder: Path, piece: int, *, keep: bool) -> None:
     """A row for each number of reports and workers."""
-    print(f"{gathering_of(bundle()).plan.dimension} coordinates")
+    print(f"{epoch_of(bundle()).plan.dimension} coordinates")
     print("| reports | workers | s | processor s | worker MB | driver MB | disk GB | replays |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for count in counts:

@@ -220,7 +220,7 @@ def aggregation(dimension: int = 200, reports: int = 10**6) -> float:
     sphere = sphere_for(4.0, dimension)
     from dataclasses import replace
 
-    newest = aggregator._newest
+    (newest,) = aggregator._state.epochs
     newest.plan = replace(newest.plan, sphere=sphere, length=10 * reports)
     newest.sphere = sphere
     newest.total = np.zeros(dimension, dtype=np.int64)

@@ -23,7 +23,7 @@ from capri.epoch.rewards import RewardStatus
 from capri.epoch.shadow import ShadowSum
 from capri.errors import DataError
 from capri.joint import release
-from capri.joint.engine import Engine
+from capri.joint.pace import Synchronous
 from capri.joint.policy import Capri
 from capri.joint.release import Releases, SettledSum
 from capri.joint.rewards import Rewards
@@ -287,14 +287,14 @@ def nan_refuses_its_batch(patch: Patch) -> None:
 @above("bad context")
 def bad_context_takes_no_slot(patch: Patch) -> None:
     """Who is refused is not counted, and everybody after moves up."""
-    honest = Engine.decide
+    honest = Synchronous.decide
 
-    def decide(self: Engine, rows: Any, valid: Any, *rest: Any, **named: Any) -> Any:
-        if valid is not None:
+    def decide(self: Synchronous, visits: Any) -> Any:
+        if visits.valid is not None:
             raise DataError("a context must be finite")
-        return honest(self, rows, valid, *rest, **named)
+        return honest(self, visits)
 
-    patch.setattr(Engine, "decide", decide)
+    patch.setattr(Synchronous, "decide", decide)
 
 
 @above("presence")

@@ -61,9 +61,9 @@ def snapshot(policy: capri.Capri, folder: Path) -> tuple[dict[str, Any], dict[st
     policy.save(path)
     values, arrays = read_policy_file(path)
     values.pop("history", None)
-    for law in values["repository"]["laws"].values():
-        del law["plan_seconds"]
-        for record in law["course"]["epochs"]:
+    for row in values["repository"]["tables"]["laws"]:
+        del row["state"]["plan_seconds"]
+        for record in row["state"]["course"]["epochs"]:
             del record["seconds"]
     # Of what users did all that can ever come out: the sums of the epochs under way.
     sums = {

@@ -19,9 +19,9 @@ from capri.audit.scenarios import audit_policy as audit
 from capri.cli import app
 from capri.cli.simulate import ENVIRONMENTS, KERNELS
 from capri.environments import ENVIRONMENT_NAMES
-from capri.kernels.catalogue import KERNEL_NAMES
+from capri.kernels import KERNEL_NAMES
 from capri.local.simulator import DeviceSimulator
-from capri.players import Run, finding, price_of_trust
+from capri.players import ContestRun, finding, price_of_trust
 from capri.privacy.calibration import noise_multiplier
 from capri.privacy.sphere import sphere
 from capri.simulation import UniformPlay
@@ -185,7 +185,7 @@ def test_json_to_a_device_leaves_the_device() -> None:
         (("forecast", "--detail", "3"), "detail must be one of the epsilons 0.1,1,4, got 3"),
         (("forecast", "--contexts", "0"), "contexts must be a whole number of 1 or more, got 0"),
         (("forecast", "--actions", "1"), "with a single action there is nothing to forecast"),
-        (("forecast", "--contexts-csv", "no.csv"), "cannot read no.csv: No such file"),
+        (("forecast", "--contexts-csv", "no.csv"), "no.csv cannot be read: No such file"),
         (("forecast", "--model", "global"), "model must be one of 'joint', 'local', 'shuffle'"),
         (
             ("forecast", "--model", "shuffle", "--preset", "paper"),
@@ -282,7 +282,7 @@ def a_run(
     *,
     predicted_error: float | None = None,
     epsilon: float | None = None,
-) -> Run:
+) -> ContestRun:
     result = library_run(0)
     records = tuple(
         replace(record, width=width, active_share=active_share, predicted_error=predicted_error)
@@ -291,7 +291,9 @@ def a_run(
     rounds = 10_000
     regret = ratio * result.uniform_regret_per_round * np.arange(1.0, rounds + 1)
     result = replace(result, rounds=rounds, regret=regret, epochs=records)
-    return Run(label=label, promise="", result=result, errors=(), seconds=0.0, epsilon=epsilon)
+    return ContestRun(
+        label=label, promise="", result=result, errors=(), seconds=0.0, epsilon=epsilon
+    )
 
 
 def test_the_finding_follows_the_records() -> None:
@@ -427,10 +429,10 @@ def test_forecast_of_rows_from_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "must have a header line and at least one row of numbers"),
-        ("price\n", "must have a header line and at least one row of numbers"),
-        ("0.1,0.2\n0.3,0.4\n", "must start with a header line that names its columns"),
-        ("a,b\n1,2\n3\n", "line 3: 2 columns are named in the header, got 1"),
+        ("", "needs a header and at least one row"),
+        ("price\n", "needs a header and at least one row"),
+        ("0.1,0.2\n0.3,0.4\n", "needs a header that names its columns"),
+        ("a,b\n1,2\n3\n", "line 3: 2 cells are needed, got 1"),
         ("a,b\n1,x\n", "line 2, column 'b': a finite number is needed, got 'x'"),
         ("a\n1\ninf\n", "line 3, column 'a': a finite number is needed, got 'inf'"),
         ("a\n\x00\xff\n", "column 'a': a finite number is needed"),
@@ -446,7 +448,7 @@ def test_bad_files_are_named_with_their_line(tmp_path: Path, text: str, message:
     assert outcome.stderr.count("\n") == 1
     path.write_bytes(b"\xff\xfe\x00")
     outcome = run(*FORECAST, "--actions-csv", path, "--output", tmp_path / "forecast.png")
-    assert outcome.stderr == f"cannot read {path}: it is not a CSV text file\n"
+    assert outcome.stderr == f"{path} cannot be read: it is no CSV text\n"
 
 
 @pytest.mark.parametrize(("model", "preset"), [("joint", "practical"), ("local", "paper")])

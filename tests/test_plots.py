@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 from capri import EpochRecord, SimulationResult
-from capri.audit.figure import audit_figure
 from capri.audit.proof import AttackResult, AuditResult
 from capri.forecast.result import ExpectedEpoch, ExpectedRegret, Forecast
-from capri.players import Run
+from capri.players import ContestRun
 from capri.plots import (
+    audit_figure,
     contest_figure,
     spread,
     to_bytes,
@@ -27,7 +27,7 @@ def contest(
     end: float,
     widths: tuple[float, ...] = (),
     predicted: tuple[float | None, ...] = (None, None),
-) -> Run:
+) -> ContestRun:
     records = tuple(
         EpochRecord(
             epoch=number,
@@ -52,13 +52,13 @@ def contest(
         epochs=records,
     )
     errors = tuple(width / 10 for width in widths)
-    return Run(label=label, result=result, errors=errors, reference=not widths)
+    return ContestRun(label=label, result=result, errors=errors, reference=not widths)
 
 
 RUNS = [contest("one", 20.0, (8.0, 4.0)), contest("two", 21.0, (3.0, 2.0)), contest("three", 50.0)]
 
 
-def figure_of(runs: list[Run]):
+def figure_of(runs: list[ContestRun]):
     return contest_figure(runs, reward_range=2.0, headline="What one sees", footnote="A note")
 
 
@@ -128,7 +128,7 @@ def test_curves_that_coincide_stay_visible() -> None:
 
 
 @pytest.mark.parametrize("runs", [RUNS, PREDICTING])
-def test_labels_stay_inside_and_apart(runs: list[Run]) -> None:
+def test_labels_stay_inside_and_apart(runs: list[ContestRun]) -> None:
     labels_stay_inside_and_apart(figure_of(runs))
 
 
@@ -155,6 +155,7 @@ def a_forecast() -> Forecast:
         ExpectedRegret(
             epsilon=epsilon,
             rounds=rounds,
+            functions=4,
             regret_per_round=0.3 * ratio,
             regret_standard_error=0.01,
             ratio=ratio,

@@ -36,7 +36,7 @@ from capri import (
 )
 from capri.epoch.plan import Release
 from capri.epoch.problem import Problem
-from capri.epoch.scale import RewardScale
+from capri.epoch.rewards import RewardScale
 from capri.epoch.storage import plan_state, read_policy_file, write_policy_file
 from capri.learners.paper import PaperLearner, PaperOptions
 from capri.privacy.promise import PrivacyModel
@@ -173,9 +173,9 @@ def test_context_outside_the_pool_plays_its_own_active_set(tmp_path: Path) -> No
     policy.save(path)
     values, arrays = read_policy_file(path)
     del values["format"], values["version"]
-    newest = max(values["repository"]["laws"], key=int)
-    law, release = values["repository"]["laws"][newest], f"law.{newest}/release.0"
-    law["course"]["learner"]["releases"] = [{"width": 0.1, "may_eliminate": True}]
+    newest = values["repository"]["tables"]["laws"][-1]
+    release = f"laws.{newest['generation']}.state/release.0"
+    newest["state"]["course"]["learner"]["releases"] = [{"width": 0.1, "may_eliminate": True}]
     arrays |= {f"{release}.points": np.array([[0.8, 1.0]]), f"{release}.weights": np.ones(1)}
     write_policy_file(path, values, arrays)
     loaded = capri.Capri.load(path)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import capri
 from builders import draw_contexts, small_policy
-from capri.epoch.scale import RewardScale, checked_scale, rescaled, tail_bound
+from capri.epoch.rewards import RewardScale, checked_scale, rescaled, tail_bound
 from capri.errors import ConfigurationError
 from capri.local.bundle import open_bundle
 from capri_lab.environments import rare_clicks

@@ -400,7 +400,7 @@ def test_private_records_carry_no_clock(model: str, tmp_path: Path) -> None:
     assert policy.epochs[0].seconds is None
     policy.save(tmp_path / "policy")
     values, _ = read_policy_file(tmp_path / "policy")
-    (law,) = values["repository"]["laws"].values()
+    law = values["repository"]["tables"]["laws"][-1]["state"]
     assert law["course"]["epochs"][0]["seconds"] is None
     assert law["plan_seconds"] == 0
 

@@ -276,6 +276,21 @@ class TestRanges:
         rows, _ = ContextSampler.from_ranges(schema).draw(np.random.default_rng(0), 7)
         assert rows.shape == (7, 4)
 
+    def test_cells_whose_absence_is_a_value_are_sometimes_missing(self) -> None:
+        columns = (
+            capri.Numeric("age", 18, 98, missing="own"),
+            capri.Boolean("member", missing="own"),
+            capri.Categorical("plan", ["a", "b"], missing="own"),
+            capri.Numeric("income", 0, 9),
+        )
+        pool = ContextPool.from_ranges(capri.Schema(columns), size=400)
+        cells = [pool.schema.describe(row) for row in pool.rows]  # type: ignore[union-attr]
+        gaps = [sum(each[column.name] is None for each in cells) for column in columns]
+        np.testing.assert_allclose(gaps, [40, 40, 40, 0], atol=4)
+        ages = [each["age"] for each in cells if each["age"] is not None]
+        counts, _ = np.histogram(ages, bins=4, range=(18, 98))
+        np.testing.assert_allclose(counts, 90, atol=6)
+
     @pytest.mark.parametrize("ranges", [[], [(1, 0)], [(0, float("nan"))], [(0,)], 3, "ab"])
     def test_ranges_that_are_none_are_refused(self, ranges: object) -> None:
         with pytest.raises(ConfigurationError, match="range"):

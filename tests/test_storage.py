@@ -256,8 +256,8 @@ def test_private_file_holds_no_generator_and_no_open_book(model: str, tmp_path: 
     for word in ("bit_generator", "pcg64", "seed", "noise_state", "waiting", "clipped"):
         assert word not in text
     # Whether and how many rewards arrived is secret too.
-    (epoch,) = values["repository"]["epochs"]
-    known = {"number", "first", "length", "state", "segments"}
+    epoch = values["repository"]["tables"]["epochs"][-1]
+    known = {"number", "first", "length", "state", "plan"}
     assert {name for name, value in epoch.items() if value is not None} == known
 
 
@@ -397,8 +397,12 @@ def _edit(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
 
 def _records(values: dict[str, Any]) -> Any:
     """Of the epochs that were learnt from."""
-    laws = values["repository"]["laws"]
-    return laws[max(laws, key=int)]["course"]["epochs"]
+    return values["repository"]["tables"]["laws"][-1]["state"]["course"]["epochs"]
+
+
+def _epoch(values: dict[str, Any]) -> Any:
+    """The row of the newest epoch."""
+    return values["repository"]["tables"]["epochs"][-1]
 
 
 @pytest.mark.parametrize(
@@ -423,8 +427,9 @@ def _records(values: dict[str, Any]) -> Any:
         (lambda v: _records(v)[0].pop("width"), "damaged"),
         (lambda v: v["streams"].pop("noise"), "damaged"),
         (lambda v: v["streams"]["noise"].update(bit_generator="MT19937"), "damaged"),
-        (lambda v: v["repository"]["plans"][0]["layout"].pop("step"), "damaged"),
-        (lambda v: v["repository"].update(plans=[None]), "damaged"),
+        (lambda v: _epoch(v)["plan"]["layout"].pop("step"), "damaged"),
+        (lambda v: _epoch(v).update(plan=None), "public value is missing"),
+        (lambda v: v["repository"]["tables"].pop("laws"), "damaged"),
     ],
 )
 def test_file_with_wrong_values_is_refused(
@@ -494,7 +499,7 @@ def test_stored_plan_weaker_than_its_budget_is_refused(
     policy.act([0.3])
     path = tmp_path / "policy.capri"
     policy.save(path)
-    _edit(lambda values: change(values["repository"]["plans"][0]))(path)
+    _edit(lambda values: change(_epoch(values)["plan"]))(path)
     with pytest.raises(StorageError):
         Capri.load(path)
 

@@ -34,7 +34,6 @@ PUBLIC = {
     "Epochs",
     "ErrorWidth",
     "ExpectedEpoch",
-    "ExpectedKind",
     "ExpectedRegret",
     "Explanation",
     "FixedActions",

@@ -52,7 +52,6 @@ if typing.TYPE_CHECKING:
     from capri.errors import ShapeError as ShapeError
     from capri.errors import StorageError as StorageError
     from capri.forecast.result import ExpectedEpoch as ExpectedEpoch
-    from capri.forecast.result import ExpectedKind as ExpectedKind
     from capri.forecast.result import ExpectedRegret as ExpectedRegret
     from capri.forecast.result import Forecast as Forecast
     from capri.forecast.result import KernelCost as KernelCost
@@ -63,7 +62,7 @@ if typing.TYPE_CHECKING:
     from capri.learners.start.prior import Prior as Prior
     from capri.local.aggregator import LocalCapri as LocalCapri
     from capri.local.client import LocalClient as LocalClient
-    from capri.local.gathering import ReportStatus as ReportStatus
+    from capri.local.reports import ReportStatus as ReportStatus
     from capri.local.shuffler import Shuffler as Shuffler
     from capri.privacy.budget import Budget as Budget
     from capri.privacy.certificate import Certificate as Certificate
@@ -124,7 +123,6 @@ _NAMES = {
     ),
     "capri.forecast.result": (
         "ExpectedEpoch",
-        "ExpectedKind",
         "ExpectedRegret",
         "Forecast",
         "KernelCost",
@@ -136,7 +134,7 @@ _NAMES = {
     "capri.learners.start.prior": ("Prior",),
     "capri.local.aggregator": ("LocalCapri",),
     "capri.local.client": ("LocalClient",),
-    "capri.local.gathering": ("ReportStatus",),
+    "capri.local.reports": ("ReportStatus",),
     "capri.local.shuffler": ("Shuffler",),
     "capri.privacy.budget": ("Budget",),
     "capri.privacy.certificate": ("Certificate", "Declaration"),

@@ -340,7 +340,8 @@ def environment_by_name(
 ) -> TabularEnvironment:
     """The environment behind a short name.
 
-    ``kernel`` shapes "rkhs" only, whose dimensions are 1 where they are None.
+    ``kernel`` shapes "rkhs" only, whose dimensions are 1 where they are None. Studies take their
+    keys from this signature.
 
     >>> environment_by_name("hartmann6", contexts=5, actions=4).contexts.shape
     (5, 3)

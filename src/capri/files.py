@@ -1,5 +1,6 @@
-"""What is read and written: whole files, JSON, TOML with its lines, tables for a reader."""
+"""What is read and written: files, JSON, CSV, TOML with its lines, tables for a reader."""
 
+import csv
 import errno
 import hashlib
 import json
@@ -143,6 +144,65 @@ def _partial(path: Path, mode: int) -> Path:
     partial = target.with_name(f".{target.name}.{token_hex(4)}.partial")
     partial.touch(mode=mode)
     return partial
+
+
+# -- CSV files with a header -----------------------------------------------------------------------
+
+
+def read_csv(path: Path) -> dict[str, list[str]]:
+    """The columns of a CSV file with a header, as texts; errors name the line."""
+    names, lines = _lines(path)
+    return {name: [row[place] for _, row in lines] for place, name in enumerate(names)}
+
+
+def read_numbers(path: Path) -> list[list[float]]:
+    """The rows of a CSV file of numbers under a header."""
+    names, lines = _lines(path)
+    if all(finite_number(name) is not None for name in names):
+        raise ConfigurationError(f"{path} needs a header that names its columns, got numbers")
+    for number, row in lines:
+        for name, cell in zip(names, row, strict=True):
+            if finite_number(cell) is None:
+                raise ConfigurationError(
+                    f"{path}, line {number}, column {name!r}: a finite number is needed, "
+                    f"got {cell!r}"
+                )
+    return [[float(cell) for cell in row] for _, row in lines]
+
+
+def _lines(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
+    """The header, and the rows below it with their lines."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            rows = [[cell.strip() for cell in row] for row in csv.reader(file)]
+    except (OSError, UnicodeDecodeError, csv.Error) as problem:
+        reason = problem.strerror if isinstance(problem, OSError) else "it is no CSV text"
+        raise ConfigurationError(f"{path} cannot be read: {reason}") from None
+    lines = [(number, row) for number, row in enumerate(rows, start=1) if row]
+    if len(lines) < 2:
+        raise ConfigurationError(f"{path} needs a header and at least one row")
+    names = lines[0][1]
+    if len(set(names)) < len(names) or not all(names):
+        raise ConfigurationError(f"{path}: every column needs a name of its own, got {names}")
+    for number, row in lines[1:]:
+        if len(row) != len(names):
+            raise ConfigurationError(
+                f"{path}, line {number}: {len(names)} cells are needed, got {len(row)}"
+            )
+    return names, lines[1:]
+
+
+def finite_number(cell: str) -> float | None:
+    """A finite number, None for any other text.
+
+    >>> finite_number("1e3"), finite_number("inf"), finite_number("x")
+    (1000.0, None, None)
+    """
+    try:
+        number = float(cell)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 # -- TOML: each value is checked where it is taken -------------------------------------------------

@@ -93,7 +93,7 @@ class Contestant:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class ContestRun:
     """A contestant's result; ``errors`` holds the true error of each epoch's estimate.
 
     Where the policy predicts its error, the root mean square over the pairs it played, which is
@@ -193,7 +193,7 @@ class _Watched:
 
 def play(
     contestant: Contestant, environment: TabularEnvironment, rounds: int, seed: int, bar: Progress
-) -> Run:
+) -> ContestRun:
     """Simulate, and after each closed epoch measure how wrong the estimate of ``f`` is."""
     policy = contestant.policy
     watched = _Watched(environment)
@@ -214,7 +214,7 @@ def play(
 
     bar(0, 0.0)
     result = simulate(policy, watched, rounds, seed=seed, progress=watch)
-    return Run(
+    return ContestRun(
         label=contestant.label,
         promise=contestant.promise,
         result=result,
@@ -226,7 +226,7 @@ def play(
     )
 
 
-def finding(runs: Sequence[Run], reward_range: float) -> str:
+def finding(runs: Sequence[ContestRun], reward_range: float) -> str:
     """Who beat uniform play, and why the others did not."""
     learners = [run for run in runs if run.result.epochs]
     better = [run for run in learners if _beats_uniform_play(run)]
@@ -241,7 +241,7 @@ def finding(runs: Sequence[Run], reward_range: float) -> str:
     return ". ".join(parts) + "."
 
 
-def price_of_trust(trusting: Run, wary: Run) -> str | None:
+def price_of_trust(trusting: ContestRun, wary: ContestRun) -> str | None:
     """What noise by each user costs against noise by a curator; None where it costs nothing."""
     if not _beats_uniform_play(trusting):
         return None
@@ -261,14 +261,14 @@ def price_of_trust(trusting: Run, wary: Run) -> str | None:
     )
 
 
-def _beats_uniform_play(run: Run) -> bool:
+def _beats_uniform_play(run: ContestRun) -> bool:
     result = run.result
     losses = np.diff(result.regret, prepend=0.0) / result.uniform_regret_per_round
     chance = _STANDARD_ERRORS * float(losses.std()) / math.sqrt(result.rounds)
     return result.ratio < 1 - max(_MARGIN, chance)
 
 
-def _reason(runs: Sequence[Run], reward_range: float) -> str:
+def _reason(runs: Sequence[ContestRun], reward_range: float) -> str:
     """Why nothing was learnt, as far as the records tell."""
     records = [record for run in runs for record in run.result.epochs]
     predicted = [record.predicted_error for record in records if record.predicted_error is not None]

@@ -14,8 +14,7 @@ from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.cells import is_table, visit_rows
 from capri.checks import whole
 from capri.errors import ConfigurationError, DataError, ShapeError
-from capri.schema import Schema
-from capri.schema.schema import checked_ranges, columns_of, even_shares, within
+from capri.schema import Schema, checked_ranges, columns_of, even_shares, within
 
 ContextFunction = Callable[[np.random.Generator, int], FloatArray]
 
@@ -177,8 +176,9 @@ class ContextPool(Contexts):
         """Made-up rows that fill public ranges evenly, for those who have no public rows.
 
         ``ranges``: a (low, high) for each column, or a :class:`~capri.Schema`, whose levels take
-        turns. The same rows for everybody. As a law it says that all contexts come equally often,
-        which nobody believes: it is where learning the law begins.
+        turns; where a missing cell is a value of its own, a tenth of them is missing. The same rows
+        for everybody. As a law it says that all contexts come equally often, which nobody
+        believes: it is where learning the law begins.
 
         >>> ContextPool.from_ranges([(0, 1), (18, 98)], size=3).rows.round(2).tolist()
         [[0.25, 23.59], [0.01, 69.17], [0.76, 34.76]]

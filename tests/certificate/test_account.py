@@ -12,7 +12,7 @@ from capri.errors import BudgetError
 from capri.privacy.budget import Budget
 from capri.privacy.calibration import analytic_multiplier
 from capri.privacy.certificate import Certificate, certify_policy
-from capri.privacy.certificate.evidence import independent_account
+from capri.privacy.certificate.certify import independent_account
 from capri.privacy.certificate.verify import verified
 from capri.privacy.gate import Gate
 from capri.privacy.histogram import histogram_layout

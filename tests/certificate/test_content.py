@@ -117,7 +117,7 @@ def test_lateness_of_a_store_is_counted_and_its_cause_assumed(late: int, said: s
         model=PrivacyModel.JOINT,
         limit=None,
         composition=1.0,
-        ledger=Ledger(capri.Budget(1.0, 1e-5), composition=1.0, participation=None),
+        ledger=Ledger(capri.Budget(1.0, 1e-5)),
         private=True,
         digests={"store": {"anchored": True, "missed": late}},
         accounted=False,

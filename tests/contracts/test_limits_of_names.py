@@ -188,7 +188,7 @@ def test_the_other_process_plans_by_names(tmp_path: Path) -> None:
         limits=LIMITS,
     )
     assert policy._engine is not None
-    planner = policy._engine.steps.planner
+    planner = policy._engine.loop.planner
     planner.apart = True
     policy.replace_actions(["loan", "letter", "control", "costly"])
     for _ in range(3):

@@ -198,7 +198,7 @@ def test_dead_rows_go_once_no_older_transaction_runs(store: Place, level: str) -
     planted = Planted(5, policy.remaining)
     planted.play(policy)
     assert policy._engine is not None
-    releases = policy._engine.steps.releases
+    releases = policy._engine.loop.releases
 
     def size() -> int:
         assert store.server is not None

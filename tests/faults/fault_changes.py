@@ -15,8 +15,8 @@ import numpy as np
 import capri
 from capri.choices import successor
 from capri.epoch.problem import Problem, with_actions
-from capri.joint.state import kept_actions
 from capri.store.codec import BytesCodec, unpacked
+from capri.store.repository import kept_actions
 from capri.store.sql import ANCHORED
 from fault_journal import Change, Journal, Visit
 from fault_worker import ACTIONS

@@ -3,7 +3,7 @@
 Forgetting a user, rotating either key, and dropping keys that were kept long enough happen too
 seldom for a bad day to meet them. So each is begun and killed at each of its places in turn, on one
 store. Until it is committed nothing has happened, and after that all of it; and the store is sound
-at any time, as the doctor has it.
+at any time, as the check has it.
 """
 
 import multiprocessing
@@ -17,11 +17,11 @@ from typing import Any
 
 import capri
 from capri.cli.store import opened
-from capri.store.address import open_database
 from capri.store.check import BAD, Check
 from capri.store.maintenance import _find, rotate_id_key, rotate_store_key
 from capri.store.rollback import open_anchor
 from capri.store.sql import SqlRepository
+from capri.store.transaction import open_database
 from fault_control import Control
 from fault_points import PLACES, Points
 from fault_worker import Setting
@@ -33,7 +33,7 @@ VISITORS = 5
 USER = 7
 RETENTION = timedelta(days=30)  # of the settings: what every key has outlived by then
 NEW_KEY = bytes(range(1, 33))
-# What the doctor says of the servers of tests, which do not wait for their disk.
+# What the check says of the servers of tests, which do not wait for their disk.
 _SETTINGS = ("durability", "rights")
 
 
@@ -44,7 +44,7 @@ def _forget(setting: Setting) -> None:
 
 def _expire(setting: Setting) -> None:
     with opened_policy(setting, lambda: datetime.now(UTC) + 2 * RETENTION) as policy:
-        policy._engine.steps.releases.drop_keys()  # type: ignore[union-attr]  # or the planner, before
+        policy._engine.loop.releases.drop_keys()  # type: ignore[union-attr]  # or the planner, before
 
 
 def _rotate_ids(setting: Setting) -> None:
@@ -120,7 +120,7 @@ def kill_operators(setting: Setting, folder: Path, places: Sequence[str] = PLACE
 
 
 def check_sound(setting: Setting, key: bytes | None) -> None:
-    """Nothing that the doctor calls bad; a key that was rotated out opens the store no more."""
+    """Nothing that the check calls bad; a key that was rotated out opens the store no more."""
     with closing(open_database(setting.url, read_only=True)) as database:
         shelf = SqlRepository(database, key, open_anchor(setting.anchor, setting.url))
         shelf.read_secrets()

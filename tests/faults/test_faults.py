@@ -142,11 +142,11 @@ def test_a_long_run_asks_for_every_point_and_event() -> None:
 
 def test_premise_points_have_the_names_of_transactions_that_exist() -> None:
     """A function that is renamed would never be met again, and nobody would notice."""
-    from capri.joint import decisions, engine, loop, release, rewards, slots, steps
+    from capri.joint import decisions, engine, loop, release, rewards, slots
     from capri.store import maintenance, postgres, sql, sqlite
 
     stores = (sql, sqlite, postgres, maintenance)
-    modules = (decisions, rewards, release, steps, loop, slots, engine, *stores)
+    modules = (decisions, rewards, release, loop, slots, engine, *stores)
     known = {name for module in modules for name in vars(module)}
     for place in TRANSACTIONS:
         owner, _, method = place.partition(".")

@@ -6,8 +6,17 @@ import numpy as np
 import pytest
 
 from capri.features import spectral_basis
-from capri.kernels import RBF, Categories, Columns, Constant, ContextAction, Linear, Matern
-from capri.kernels.catalogue import sharing_one_scale, stretched
+from capri.kernels import (
+    RBF,
+    Categories,
+    Columns,
+    Constant,
+    ContextAction,
+    Linear,
+    Matern,
+    sharing_one_scale,
+    stretched,
+)
 from capri.learners import words
 from capri.learners.belief import PRIOR_SCALES, Belief, Observation, posterior, prior_variance
 from capri.learners.fit import FACTORS, FALSE_ALARMS, Fit, Innovation, candidates

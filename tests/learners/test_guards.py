@@ -2,6 +2,7 @@
 
 import warnings
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,9 @@ import pytest
 
 import capri
 from capri.environments import TabularEnvironment, public_pool, random_rkhs
-from capri.epoch.notice import Notice, unheard, unsaid
+from capri.epoch.notice import Notice, say, unheard, unsaid
 from capri.features import spectral_basis
-from capri.kernels import RBF, Columns, ContextAction, Kernel, Matern
-from capri.kernels.catalogue import stretched
+from capri.kernels import RBF, Columns, ContextAction, Kernel, Matern, stretched
 from capri.learners import words
 from capri.learners.belief import PRIOR_SCALES
 from capri.learners.watch import public_pairs
@@ -185,6 +185,19 @@ def test_the_line_of_the_caller_is_blamed() -> None:
     with pytest.warns(capri.KernelWarning) as caught:
         told(world(0), MATERN, max_rank=10)
     assert caught[0].filename == __file__
+
+
+def test_a_notice_of_a_thread_of_ours_points_into_this_package() -> None:
+    """Nobody's line led there; the standard library's would say nothing."""
+    notice = Notice(kind="rank", text="a word")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        thread = Thread(target=say, args=([notice],))
+        thread.start()
+        thread.join()
+    (warning,) = caught
+    assert "threading" not in warning.filename
+    assert warning.filename.startswith(str(Path(capri.__file__).parent))
 
 
 def test_a_warning_made_an_error_costs_nothing_else() -> None:

@@ -13,7 +13,7 @@ from scipy.stats import chi2
 import capri
 from capri.epoch.learner import Lesson
 from capri.epoch.plan import EpochPlan, Release
-from capri.epoch.scale import tail_bound
+from capri.epoch.rewards import tail_bound
 from capri.learners.belief import Belief
 from capri.learners.boundary import Encoding
 from capri.learners.messages import Design

@@ -12,6 +12,7 @@ import numpy as np
 import capri
 from capri.epoch.storage import read_policy_file as read_file
 from capri.local.bundle import _HEAD, MAGIC, VERSION
+from capri.local.reports import EpochReports
 
 CONTEXTS = np.linspace(0.0, 1.0, 6)[:, None]
 ACTIONS = np.linspace(0.0, 1.0, 5)[:, None]
@@ -60,6 +61,11 @@ def fill(aggregator: capri.LocalCapri, *, first: int = 0) -> list[bytes]:
     reports = honest_reports(aggregator, aggregator.remaining, first=first)
     assert (aggregator.receive_many(reports) == capri.ReportStatus.ACCEPTED).all()
     return reports
+
+
+def open_epochs(aggregator: capri.LocalCapri) -> list[EpochReports]:
+    """Epochs that were not read to the last, oldest first, with the reports to them."""
+    return list(aggregator._state.epochs)
 
 
 def late_aggregator(**changes: Any) -> capri.LocalCapri:

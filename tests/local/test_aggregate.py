@@ -9,7 +9,7 @@ from zlib import crc32
 
 import numpy as np
 import pytest
-from devices import CONTEXTS, honest_reports, small_aggregator
+from devices import CONTEXTS, honest_reports, open_epochs, small_aggregator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
@@ -18,8 +18,8 @@ import capri
 from capri.cli import app
 from capri.errors import ConfigurationError, DataError, StorageError
 from capri.local import summing, wire
-from capri.local.gathering import EpochSum
 from capri.local.on_dask import dask_cluster
+from capri.local.reports import EpochSum
 from capri.local.summing import aggregate, pieces, report_files
 from capri.local.wire import checksums
 from capri.privacy.sphere import reported_sum
@@ -40,10 +40,10 @@ def aggregator(epsilon: float = 2.0, **more: Any) -> capri.LocalCapri:
 def reports_to(bundle: bytes, count: int, seed: int) -> wire.Messages:
     """Reports as no device drew them, but as any could have."""
     draw = np.random.default_rng(seed)
-    gathering = summing.gathering_of(bundle)
+    epoch = summing.epoch_of(bundle)
     tokens = draw.integers(0, 2**64, (count, 2), dtype=np.uint64)
-    numbers = draw.integers(0, gathering.sphere.candidates, count)
-    return wire.pack(gathering.digest, tokens, numbers)
+    numbers = draw.integers(0, epoch.sphere.candidates, count)
+    return wire.pack(epoch.digest, tokens, numbers)
 
 
 def written(folder: Path, rows: wire.Messages, files: int) -> list[Path]:
@@ -74,8 +74,7 @@ def test_the_sum_is_that_of_an_aggregator(tmp_path: Path) -> None:
     everything = np.concatenate([rows, replayed, damaged, other])
     np.random.default_rng(3004).shuffle(everything)
     statuses = server.receive_many(everything)
-    newest = server._newest
-    assert newest is not None
+    (newest,) = open_epochs(server)
     for files, piece in ((1, 10_000), (7, 100), (40, 33)):
         made = aggregate(bundle, written(tmp_path / str(files), everything, files), piece=piece)
         assert (made.total == newest.total).all()
@@ -90,12 +89,12 @@ def test_of_reports_with_one_token_the_smallest_number_counts(
 ) -> None:
     """However files are ordered, and however few reports are in memory at a time."""
     bundle = aggregator().bundle()
-    gathering = summing.gathering_of(bundle)
+    epoch = summing.epoch_of(bundle)
     tokens = np.repeat(np.array([[1, 2], [1, 3], [7, 2]], dtype=np.uint64), 40, axis=0)
-    numbers = np.tile(np.arange(40)[::-1] % (gathering.sphere.candidates - 1) + 1, 3)
-    rows = wire.pack(gathering.digest, tokens, numbers)
+    numbers = np.tile(np.arange(40)[::-1] % (epoch.sphere.candidates - 1) + 1, 3)
+    rows = wire.pack(epoch.digest, tokens, numbers)
     ones = np.ones(3, dtype=np.int64)
-    expected = reported_sum(tokens[::40], ones, gathering.plan.dimension)
+    expected = reported_sum(tokens[::40], ones, epoch.plan.dimension)
     monkeypatch.setattr(summing, "_BLOCK", 10)
     for seed in range(3):
         np.random.default_rng(seed).shuffle(rows)
@@ -142,7 +141,7 @@ def test_a_sum_teaches_as_its_reports_do(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="one by one"):
         third.receive_sum(told)
     short = aggregator(horizon=50)
-    dimension = summing.gathering_of(short.bundle()).plan.dimension
+    dimension = summing.epoch_of(short.bundle()).plan.dimension
     with pytest.raises(capri.HorizonError, match="2000 reports, and 50 of the horizon"):
         short.receive_sum(
             EpochSum(short.digest, 1, np.zeros(dimension, dtype=np.int64), 2000, 0, 0, 0)
@@ -156,7 +155,7 @@ def test_a_sum_that_cannot_be_is_refused_before_it_counts(tmp_path: Path) -> Non
     file = tmp_path / "reports"
     file.write_bytes(b"".join(honest_reports(taker, 20)))
     true = aggregate(bundle, [file])
-    longest = ceil(summing.gathering_of(bundle).reach) * 20
+    longest = ceil(summing.epoch_of(bundle).reach) * 20
     far = np.zeros_like(true.total)
     far[0] = longest
     lucky = small_aggregator()

@@ -12,6 +12,7 @@ from devices import (
     CONTEXTS,
     fill,
     honest_reports,
+    open_epochs,
     sealed,
     small_aggregator,
     snapshot,
@@ -21,8 +22,8 @@ import capri
 from builders import small_policy
 from capri.errors import ConfigurationError, DataError, HorizonError, StorageError
 from capri.local import wire
-from capri.local.gathering import Gathering
-from capri.privacy.directions import DIRECTION_UNITS
+from capri.local.reports import EpochReports
+from capri.privacy.sphere import DIRECTION_UNITS
 
 ACCEPTED, STALE, UNKNOWN, REPLAYED, MALFORMED = capri.ReportStatus
 
@@ -31,10 +32,9 @@ def estimates(aggregator: capri.LocalCapri) -> bytes:
     return aggregator.estimate(CONTEXTS).tobytes()
 
 
-def newest(aggregator: capri.LocalCapri) -> Gathering:
+def newest(aggregator: capri.LocalCapri) -> EpochReports:
     """The reports to the newest bundle."""
-    assert aggregator._newest is not None
-    return aggregator._newest
+    return open_epochs(aggregator)[-1]
 
 
 def sums(aggregator: capri.LocalCapri) -> np.ndarray:
@@ -46,12 +46,10 @@ def inner(aggregator: capri.LocalCapri) -> tuple[object, ...]:
     return (
         sums(aggregator).tobytes(),
         frozenset(newest(aggregator).tokens),
-        aggregator._received,
+        aggregator.reports,
         aggregator.remaining,
         len(aggregator.epochs),
         aggregator.bundle(),
-        tuple(aggregator._digests),
-        str(aggregator._draws.public.bit_generator.state),
     )
 
 
@@ -473,7 +471,7 @@ def test_noise_the_learner_expects_is_that_of_the_reports() -> None:
     """
     aggregator = small_aggregator()
     plan = newest(aggregator).plan
-    design = aggregator._learner._flights[plan.epoch][0].design
+    design = aggregator._course.learner._flights[plan.epoch][0].design
     assert design is not None
     added = plan.noise_scale * np.sqrt(plan.length) / design.main_share
     assert design.noise == pytest.approx(added, rel=0.05)

@@ -19,6 +19,7 @@ from devices import (
     CONTEXTS,
     late_aggregator,
     late_bundle,
+    open_epochs,
     put_together,
     signed,
     small_aggregator,
@@ -81,8 +82,7 @@ def test_round_trip(kind: dict[str, Any]) -> None:
     """What a device reads is what the aggregator planned, to the bit."""
     aggregator = late_aggregator(**kind)
     bundle = open_bundle(aggregator.bundle(), aggregator.digest)
-    assert aggregator._newest is not None
-    plan = aggregator._newest.plan
+    plan = open_epochs(aggregator)[-1].plan
     assert bundle.digest == aggregator.digest
     assert bundle.reward_bound == 1.0
     for name in ("epoch", "length", "tau", "value_bound", "clip_norm", "dimension", "noise_scale"):

@@ -9,7 +9,7 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from capri.privacy.directions import (
+from capri.privacy.sphere import (
     DIRECTION_UNITS,
     direction_sum,
     directions,
@@ -118,7 +118,7 @@ def test_same_bits_without_vector_instructions() -> None:
     extra = [name for name in chosen if features.get(name) and name not in baseline]
     code = """
 import hashlib, numpy as np
-from capri.privacy.directions import direction_sum, directions, projections
+from capri.privacy.sphere import direction_sum, directions, projections
 g = np.random.default_rng(0)
 digest = hashlib.sha256()
 for m in (2, 7, 50, 200):

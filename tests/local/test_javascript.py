@@ -17,7 +17,7 @@ from mutants import mutants
 import capri
 from browser import Browser, find_browser
 from capri.errors import BundleError
-from capri.local.gathering import ReportStatus
+from capri.local.reports import ReportStatus
 from capri.local.simulator import DeviceSimulator
 from node import PACKAGE, Clients, built, find_node, run_node
 

@@ -13,6 +13,7 @@ from devices import (
     BUDGET,
     CONTEXTS,
     one_report,
+    open_epochs,
     reward_of,
     small_aggregator,
     snapshot,
@@ -21,14 +22,14 @@ from devices import (
 
 import capri
 from capri.environments import random_rkhs
-from capri.epoch.digests import configuration_digest
 from capri.epoch.plan import Release
-from capri.epoch.storage import read_policy_file
+from capri.epoch.storage import configuration_digest, read_policy_file
 from capri.errors import BundleError, ConfigurationError, HorizonError
+from capri.learners.practical import PracticalLearner
 from capri.learners.reading import cuts_off_too_much
 from capri.local.bundle import open_bundle
 from capri.local.device import Device, SimulatedRandomness
-from capri.local.gathering import Gathering
+from capri.local.reports import EpochReports
 from capri.local.simulator import DeviceSimulator
 from capri.privacy.certificate.verify import check_digests
 from capri.privacy.gate import Gate
@@ -63,27 +64,22 @@ class Clock:
         self.now += timedelta(**time)
 
 
-def open_epochs(aggregator: capri.LocalCapri) -> list[Gathering]:
-    return aggregator._pending
-
-
 def told(aggregator: capri.LocalCapri) -> tuple[object, ...]:
     """Everything public that reports could move."""
     bundle = aggregator.bundle() if aggregator.remaining else b""
     return bundle, aggregator.estimate(CONTEXTS).tobytes(), aggregator.remaining
 
 
-def spied(aggregator: capri.LocalCapri) -> list[Release]:
+def spied(monkeypatch: pytest.MonkeyPatch) -> list[Release]:
     """The readings to come."""
     seen: list[Release] = []
-    course = aggregator._course
-    close = course.close
+    release = EpochReports.release
 
-    def watched(release: Release) -> None:
-        seen.append(release)
-        close(release)
+    def watched(epoch: EpochReports, *, last: bool) -> Release:
+        seen.append(release(epoch, last=last))
+        return seen[-1]
 
-    course.close = watched  # type: ignore[method-assign]
+    monkeypatch.setattr(EpochReports, "release", watched)
     return seen
 
 
@@ -104,9 +100,9 @@ def test_nothing_late_changes_nothing() -> None:
     assert [record.length for record in patient.epochs] == [60, 90, 50]
 
 
-def test_late_reports_count_for_the_bundle_they_answer() -> None:
+def test_late_reports_count_for_the_bundle_they_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     aggregator = small_aggregator(reward_wait=1000, horizon=1000)
-    seen = spied(aggregator)
+    seen = spied(monkeypatch)
     early = reports_to(aggregator, 100)  # forty of them are under way at first
     assert (aggregator.receive_many(early[:60]) == ACCEPTED).all()
     assert len(aggregator.epochs) == 1
@@ -114,7 +110,7 @@ def test_late_reports_count_for_the_bundle_they_answer() -> None:
     newer = reports_to(aggregator, 50, first=200)
     assert (aggregator.receive_many([*newer[:20], *early[60:], *newer[20:49]]) == ACCEPTED).all()
     assert aggregator.remaining == 1
-    assert [gathering.unread for gathering in open_epochs(aggregator)] == [40, 49]
+    assert [epoch.unread for epoch in open_epochs(aggregator)] == [40, 49]
     assert aggregator.receive(newer[49]) is ACCEPTED
     # Read in parts: each with its own plan and its own count.
     assert [(release.plan.epoch, release.counts) for release in seen] == [
@@ -152,10 +148,10 @@ def test_batches_do_not_matter_to_the_bit() -> None:
     assert {ACCEPTED, STALE, REPLAYED} <= set(statuses)
 
 
-def test_the_wait_is_a_number_of_reports() -> None:
+def test_the_wait_is_a_number_of_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reports to any bundle count towards it; then the earlier one is stale, read or not."""
     aggregator = small_aggregator(reward_wait=30, horizon=1000)
-    seen = spied(aggregator)
+    seen = spied(monkeypatch)
     early = reports_to(aggregator, 80)
     aggregator.receive_many(early[:60])
     newer = reports_to(aggregator, 100, first=200)
@@ -171,8 +167,8 @@ def test_the_wait_is_a_number_of_reports() -> None:
         (2, (80,), False),
     ]
     # The waiting epoch is forgotten, by the learner too.
-    assert [gathering.plan.epoch for gathering in open_epochs(aggregator)] == [2, 3]
-    assert sorted(aggregator._learner._flights) == [2, 3]
+    assert [epoch.plan.epoch for epoch in open_epochs(aggregator)] == [2, 3]
+    assert sorted(aggregator._course.learner._flights) == [2, 3]
 
 
 def test_the_wait_is_a_time() -> None:
@@ -239,8 +235,8 @@ def test_the_horizon_counts_all_reports() -> None:
     assert list(found) == [ACCEPTED] * 40 + [STALE] * 10
     assert aggregator.remaining == 0
     assert sum(record.length for record in aggregator.epochs) == 100
-    assert not aggregator._waiting
-    assert not aggregator._learner._flights
+    assert not open_epochs(aggregator)
+    assert not aggregator._course.learner._flights
     with pytest.raises(HorizonError):
         aggregator.bundle()
 
@@ -252,7 +248,7 @@ def test_an_interrupted_reading_is_made_up_for(monkeypatch: pytest.MonkeyPatch) 
         aggregator.receive_many(early[:60])
     newer = reports_to(whole, 50, first=200)
     whole.receive_many([*early[60:], *newer])
-    learn, calls = broken._learner.learn, []
+    learn, calls = PracticalLearner.learn, []
 
     def interrupted(*given: Any) -> Any:
         calls.append(given)
@@ -260,7 +256,7 @@ def test_an_interrupted_reading_is_made_up_for(monkeypatch: pytest.MonkeyPatch) 
             raise KeyboardInterrupt
         return learn(*given)
 
-    monkeypatch.setattr(broken._learner, "learn", interrupted)
+    monkeypatch.setattr(PracticalLearner, "learn", interrupted)
     broken.receive_many([*early[60:], *newer[:-1]])
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
@@ -280,7 +276,7 @@ def encoded(bundle: bytes, contexts: np.ndarray, actions: np.ndarray, rewards: n
     return units.sum(axis=0) * opened.plan.vector.step
 
 
-def test_readings_are_unbiased() -> None:
+def test_readings_are_unbiased(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of an earlier bundle and of the newest: the vector is the sum of contributions plus noise.
 
     Twenty coordinates or fewer at 5.5 deviations each: chance fails with less than 1e-6.
@@ -290,7 +286,7 @@ def test_readings_are_unbiased() -> None:
         first_epoch=count, horizon=10 * count, reward_wait=count, clip_scale=0.5
     )
     fleet = DeviceSimulator(aggregator, budget, simulation_seed=11)
-    seen = spied(aggregator)
+    seen = spied(monkeypatch)
     generator = np.random.default_rng(4)
     sums, decided = [], []
     for size in (2 * count, 1000):  # half of the first are late: they answer an earlier bundle
@@ -466,7 +462,7 @@ def in_flight(**changes: Any) -> tuple[capri.LocalCapri, list[bytes]]:
 def test_save_and_load_with_open_epochs(wait: int | timedelta, tmp_path: Path) -> None:
     clock = Clock() if isinstance(wait, timedelta) else None
     aggregator, rest = in_flight(reward_wait=wait, clock=clock)
-    assert [gathering.unread for gathering in open_epochs(aggregator)] == [10, 20, 10]
+    assert [epoch.unread for epoch in open_epochs(aggregator)] == [10, 20, 10]
     path = tmp_path / "aggregator.capri"
     aggregator.save(path)
     loaded = capri.LocalCapri.load(path, clock=clock)
@@ -478,7 +474,7 @@ def test_save_and_load_with_open_epochs(wait: int | timedelta, tmp_path: Path) -
     found = {each.receive_many(rest).tobytes() for each in everybody}
     assert len(found) == 1
     assert len({told(each) for each in everybody}) == 1
-    assert len({str(snapshot(each, tmp_path)[0]["releases"]) for each in everybody}) == 1
+    assert len({str(each.certificate().releases) for each in everybody}) == 1
     assert len(aggregator.epochs) > 5
 
 
@@ -494,20 +490,20 @@ def test_certificate_of_late_reports(tmp_path: Path) -> None:
     assert len({epoch for epoch, _ in listed}) < len(listed)
     aggregator.save(tmp_path / "aggregator.capri")
     values, arrays = read_policy_file(tmp_path / "aggregator.capri", "aggregator")
-    assert check_digests(certificate, configuration_digest(values, arrays), values["plans"]) == 0
+    plans = values["repository"]["tables"]["laws"][-1]["state"]["course"]["plans"]
+    assert check_digests(certificate, configuration_digest(values, arrays), plans) == 0
     values["terms"]["wait"] = 401
     other = configuration_digest(values, arrays)
     with pytest.raises(capri.CapriError):
-        check_digests(certificate, other, values["plans"])
+        check_digests(certificate, other, plans)
 
 
 def test_a_few_late_reports_do_not_cry_wolf() -> None:
     """All noise: that clipping cuts off too much is not for them to say. For a full epoch it is."""
     aggregator, _ = in_flight()
-    assert aggregator._newest is not None
-    plan = aggregator._newest.plan
+    plan = open_epochs(aggregator)[-1].plan
     assert plan.vector.tail_share > 0
-    design = aggregator._learner._flights[plan.epoch][0].design
+    design = aggregator._course.learner._flights[plan.epoch][0].design
     assert design is not None
     for share, alarm in ((1, True), (3, True), (5, False), (plan.length, False)):
         count = plan.length // share

@@ -17,6 +17,7 @@ from devices import (
     late_aggregator,
     late_bundle,
     one_report,
+    open_epochs,
     put_together,
     small_aggregator,
     snapshot,
@@ -79,8 +80,7 @@ def test_round_trip(problem: str) -> None:
     aggregator = aggregator_of(problem)
     for _ in range(2):
         bundle = open_bundle(aggregator.bundle(), aggregator.digest)
-        assert aggregator._newest is not None
-        plan = aggregator._newest.plan
+        plan = open_epochs(aggregator)[-1].plan
         assert isinstance(plan.features, LowRankFeatures)
         found, basis = products_of(bundle), plan.features.basis
         assert isinstance(basis, ProductBasis)

@@ -13,8 +13,15 @@ from hypothesis import strategies as st
 import capri
 from capri.errors import ConfigurationError
 from capri.privacy.calibration import analytic_multiplier
-from capri.privacy.directions import DIRECTION_UNITS, directions, projections
-from capri.privacy.sphere import COIN, Sphere, sphere, unbiased_sum
+from capri.privacy.sphere import (
+    COIN,
+    DIRECTION_UNITS,
+    Sphere,
+    directions,
+    projections,
+    sphere,
+    unbiased_sum,
+)
 
 EPSILONS = (0.001, 0.1, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 

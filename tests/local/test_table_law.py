@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from scipy.special import bdtrc, betainc
 
-from capri.privacy.directions import positive_cells
-from capri.privacy.sphere import Sphere, sphere
+from capri.privacy.sphere import Sphere, positive_cells, sphere
 
 CELLS = positive_cells() / np.sqrt(np.mean(positive_cells().astype(np.float64) ** 2))
 _POINTS = 1 << 16

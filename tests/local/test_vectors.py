@@ -13,7 +13,7 @@ import vectors
 import capri
 from capri.errors import BundleError
 from capri.local import wire
-from capri.privacy.directions import DIGEST, positive_cells
+from capri.privacy.sphere import DIGEST, positive_cells
 
 
 @pytest.mark.parametrize("name", vectors.GROUPS)

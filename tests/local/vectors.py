@@ -40,11 +40,19 @@ from capri.kernels.evaluate import steady
 from capri.local import wire
 from capri.local.bundle import open_bundle
 from capri.local.device import Device, DeviceRandomness
-from capri.local.gathering import Gathering, judge
-from capri.privacy.directions import direction_sum, directions, positive_cells
+from capri.local.reports import EpochReports, judge
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger
-from capri.privacy.sphere import COIN, Sphere, _exponential_from_below, randomized, sphere
+from capri.privacy.sphere import (
+    COIN,
+    Sphere,
+    _exponential_from_below,
+    direction_sum,
+    directions,
+    positive_cells,
+    randomized,
+    sphere,
+)
 
 FOLDER = Path(__file__).parents[2] / "clients" / "vectors"
 Case = dict[str, Any]
@@ -233,14 +241,14 @@ def op_open(case: Case) -> Any:
 
 def op_judge(case: Case) -> Any:
     bundle = open_bundle(stored_bundles()[case["bundle"]])
-    gathering = Gathering(bundle.plan, bundle.digest[:8])
-    gathering.tokens = {bytes.fromhex(text) for text in case["seen"]}
+    epoch = EpochReports(bundle.plan, bundle.digest[:8])
+    epoch.tokens = {bytes.fromhex(text) for text in case["seen"]}
     data = bytes.fromhex(case["report"])
     if len(data) != wire.SIZE:
         return "malformed"
     rows = np.frombuffer(data, dtype=np.uint8)[None]
     digests = [bundle.digest[:8], *(bytes.fromhex(text) for text in case["closed"])]
-    verdict = judge(rows, wire.are_reports(rows), [gathering], digests)
+    verdict = judge(rows, wire.are_reports(rows), [epoch], digests)
     return str(capri.ReportStatus(int(verdict.status[0])))
 
 

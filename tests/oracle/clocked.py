@@ -24,7 +24,6 @@ from capri.joint import release
 from capri.joint.pace import Worker
 from capri.privacy.randomness import Streams
 from capri.store import rollback
-from capri.store.view import read_counter
 from oracle.policies import POLICIES
 from oracle.transcript import Transcript, account, certified, face, overheard
 from oracle.worlds import SHARED, VISITS, Visit, World, quiet_world, wild_world
@@ -125,7 +124,7 @@ def settle(policy: capri.Capri) -> None:
     """Let both threads do all that is due: until a step of theirs publishes nothing."""
     backing, threads, before = policy._engine, threads_of(policy), -1
     assert backing is not None
-    while (now := backing.repository.database.read(read_counter)[1]) != before:
+    while (now := backing.repository.database.read(lambda unit: unit.counter())[1]) != before:
         before = now
         for thread in threads:
             thread.settle()

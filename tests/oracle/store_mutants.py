@@ -241,7 +241,7 @@ def forgetting_is_published(patch: pytest.MonkeyPatch) -> None:
 
     def leak(honest: Any, shelf: SqlRepository, transaction: Any, found: Any) -> Any:
         done = honest(shelf, transaction, found)
-        _, generation = shelf.lock(transaction)
+        _, generation = transaction.lock()
         shelf.publish(transaction, generation, b"forgotten")
         return done
 

@@ -72,8 +72,7 @@ def skip_slots(patch: pytest.MonkeyPatch) -> None:
         found = honest(decider, unit, *arguments)
         if found[0] is not None:
             void = int(np.count_nonzero(found[0].status))
-            repository = decider._repository
-            repository.set_issued(unit, repository.join(unit, ())[0] - void)
+            unit.set_counter("issued", unit.counter()[0] - void)
         return found
 
     _wrap(patch, Decider, "_play", leak)

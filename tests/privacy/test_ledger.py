@@ -2,6 +2,7 @@
 
 import copy
 import os
+from collections.abc import Mapping
 from dataclasses import FrozenInstanceError, replace
 from math import sqrt
 from pathlib import Path
@@ -19,7 +20,7 @@ from capri.errors import BudgetError
 from capri.privacy.calibration import analytic_multiplier, continuous_budget
 from capri.privacy.ledger import Ledger, ReleaseEvent
 from capri.privacy.noise import SimulatedNoise
-from capri.privacy.users import Participation, UserLimit
+from capri.privacy.users import UserLimit
 from epochs_inside import open_epoch
 
 RANK = 12
@@ -51,11 +52,16 @@ def pld_epsilon(events: list[Any], delta: float) -> float:
     return float(accountant.get_epsilon(delta))
 
 
-def ledger(budget: capri.Budget = BUDGET, limit: UserLimit | None = None) -> Ledger:
+def ledger(
+    budget: capri.Budget = BUDGET,
+    limit: UserLimit | None = None,
+    seen: Mapping[str, Mapping[int, int]] | None = None,
+) -> Ledger:
+    """``seen``: contributions by epoch of each user, where users are known."""
     return Ledger(
         budget,
         composition=1.0 if limit is None else limit.composition(),
-        participation=None if limit is None else Participation(limit),
+        epochs_of=None if limit is None else lambda user: (seen or {}).get(str(user), {}),
     )
 
 
@@ -243,10 +249,11 @@ def test_composition_agrees_with_the_accountant(total: int, epsilon: float) -> N
     """
     budget = capri.Budget(epsilon=epsilon, delta=1e-5)
     limit = UserLimit(total=total)
-    book = ledger(budget, limit)
+    seen: dict[str, dict[int, int]] = {"ann": {}}
+    book = ledger(budget, limit, seen)
     scale = event(budget=budget).noise_scale * limit.composition() * (1 + 1e-9)
     for epoch in range(1, total + 1):
-        book._participation.take(["ann"], epoch)
+        seen["ann"][epoch] = 1
         book.record(event(epoch, noise_scale=scale))
         if epoch not in (1, 2, total):
             continue
@@ -262,12 +269,11 @@ def test_composition_agrees_with_the_accountant(total: int, epsilon: float) -> N
 def test_same_epoch_is_group_privacy_in_the_joint_model() -> None:
     """Two contributions under one noise: sensitivity 2; under two noises: two releases."""
     for model, multiplier, times in (("joint", 0.5, 1), ("local", 1.0, 2)):
-        book = Ledger(
+        book = ledger(
             capri.Budget(epsilon=8.0, delta=1e-5),
-            composition=2.0,
-            participation=Participation(UserLimit(total=2, per_epoch=2)),
+            UserLimit(total=2, per_epoch=2),
+            {"ann": {1: 2}, "bob": {1: 1}},
         )
-        book._participation.take(["ann", "ann", "bob"], epoch=1)
         single = event(noise_scale=2.0, model=model)
         book.record(single)
         gaussian = dp_accounting.GaussianDpEvent(noise_multiplier=multiplier / single.mu)
@@ -337,8 +343,8 @@ def test_file_with_too_little_noise_is_refused(tmp_path: Path) -> None:
     play_epoch(policy)
     policy.save(tmp_path / "policy")
     values, arrays = read_policy_file(tmp_path / "policy")
-    (release,) = values["repository"]["releases"].values()
-    release["event"]["noise_scale"] /= 2
+    (epoch,) = values["repository"]["tables"]["epochs"]
+    epoch["release"]["event"]["noise_scale"] /= 2
     for name in ("format", "version"):
         values.pop(name)
     write_policy_file(tmp_path / "policy", values, arrays)

@@ -106,7 +106,7 @@ def release(grid: MomentLayout, *, ledger: Ledger | None) -> None:
 
 def test_release_is_accounted_for_and_made_once() -> None:
     grid = grid_of(features=2)
-    ledger = Ledger(BUDGET, composition=1.0, participation=None)
+    ledger = Ledger(BUDGET)
     release(grid, ledger=ledger)
     (event,) = ledger.events
     assert event.participants == 10
@@ -123,7 +123,7 @@ def test_independent_account_agrees() -> None:
     from dp_accounting.pld import PLDAccountant
 
     grid = grid_of(features=2)
-    ledger = Ledger(BUDGET, composition=1.0, participation=None)
+    ledger = Ledger(BUDGET)
     release(grid, ledger=ledger)
     accountant = PLDAccountant()
     accountant.compose(ledger.events[0].to_dp_event())
@@ -134,7 +134,7 @@ def test_weak_noise_is_refused_and_paper_noise_is_larger() -> None:
     from dataclasses import replace
 
     grid = grid_of()
-    ledger = Ledger(BUDGET, composition=1.0, participation=None)
+    ledger = Ledger(BUDGET)
     for weak in (replace(grid, noise_units=grid.noise_units / 2), replace(grid, noise_units=1.0)):
         with pytest.raises(BudgetError):
             release(weak, ledger=ledger)

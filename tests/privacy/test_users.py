@@ -1,6 +1,8 @@
 """Users who come back: the worst they can do, the cap, and what the cap costs."""
 
 import warnings
+from collections import Counter
+from collections.abc import Sequence
 from math import sqrt
 from pathlib import Path
 
@@ -12,7 +14,8 @@ from hypothesis import strategies as st
 import capri
 from builders import play_epoch, small_policy, snapshot
 from capri.errors import ConfigurationError, ShapeError
-from capri.privacy.users import Participation, UserLimit
+from capri.privacy.users import UserId, UserLimit, check_users, user_digest
+from capri.store.memory_rows import MemoryRows
 from epochs_inside import open_epoch
 
 SECRET_ID = "grace.hopper@example.org"
@@ -51,85 +54,89 @@ def test_epoch_cap_above_the_total_is_refused() -> None:
         UserLimit(total=2, per_epoch=3)
 
 
-# -- the book -------------------------------------------------------------------------------------
+# -- the counts of a repository -------------------------------------------------------------------
+
+
+def visits(rows: MemoryRows, users: Sequence[UserId], epoch: int, limit: UserLimit) -> list[bool]:
+    """Which of these visits are within the limit."""
+    check_users(users)
+    digests = [user_digest(user, rows.salt) for user in users]
+    return [bool(within) for within in rows.reserve(None, digests, epoch, limit)]
+
+
+def counts(rows: MemoryRows, user: UserId) -> Counter[int]:
+    return Counter(rows.visits_of(user_digest(user, rows.salt)))
 
 
 def test_cap_in_all_and_per_epoch() -> None:
     """A visit over either limit is told so, and is not counted."""
-    book = Participation(UserLimit(total=3, per_epoch=2))
-    assert book.take(["ann", "ann", "bob"], epoch=1).tolist() == [True, True, True]
-    assert book.take(["ann"], epoch=1).tolist() == [False]
-    assert book.take(["ann"], epoch=2).tolist() == [True]
-    assert book.take(["ann"], epoch=3).tolist() == [False]
-    assert book.take(["bob", "bob", "bob"], epoch=3).tolist() == [True, True, False]
-    assert book.take(["bob"], epoch=4).tolist() == [False]
-    assert book.epochs_of("ann") == {1: 2, 2: 1}
-    assert book.epochs_of("bob") == {1: 1, 3: 2}
-    assert book.epochs_of("eve") == {}
+    rows, limit = MemoryRows(1), UserLimit(total=3, per_epoch=2)
+    assert visits(rows, ["ann", "ann", "bob"], 1, limit) == [True, True, True]
+    assert visits(rows, ["ann"], 1, limit) == [False]
+    assert visits(rows, ["ann"], 2, limit) == [True]
+    assert visits(rows, ["ann"], 3, limit) == [False]
+    assert visits(rows, ["bob", "bob", "bob"], 3, limit) == [True, True, False]
+    assert visits(rows, ["bob"], 4, limit) == [False]
+    assert counts(rows, "ann") == {1: 2, 2: 1}
+    assert counts(rows, "bob") == {1: 1, 3: 2}
+    assert counts(rows, "eve") == {}
 
 
 @given(
-    visits=st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 3)), max_size=30),
+    seen=st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 3)), max_size=30),
     total=st.integers(1, 4),
     per_epoch=st.integers(1, 2),
 )
 def test_nobody_is_counted_beyond_the_limit_nor_for_the_visits_of_others(
-    visits: list[tuple[str, int]], total: int, per_epoch: int
+    seen: list[tuple[str, int]], total: int, per_epoch: int
 ) -> None:
     """Counts stay within the limit, and each user's are those they would have alone."""
     limit = UserLimit(total=total, per_epoch=min(per_epoch, total))
-    together = Participation(limit)
-    alone = {user: Participation(limit) for user in "abc"}
-    for user, epoch in sorted(visits, key=lambda visit: visit[1]):
-        assert together.take([user], epoch) == alone[user].take([user], epoch)
+    together = MemoryRows(1)
+    alone = {user: MemoryRows(1) for user in "abc"}
+    for user, epoch in sorted(seen, key=lambda visit: visit[1]):
+        told = visits(together, [user], epoch, limit)
+        assert told == visits(alone[user], [user], epoch, limit)
     for user in "abc":
-        counts = together.epochs_of(user)
-        assert counts == alone[user].epochs_of(user)
-        assert counts.total() <= limit.total
-        assert max(counts.values(), default=0) <= limit.per_epoch
-
-
-def test_nothing_shown_names_anybody() -> None:
-    book = Participation(UserLimit(total=1))
-    for user in (SECRET_ID, 987654321):
-        book.take([user, user], epoch=1)
-        assert str(user) not in repr(book)
+        found = counts(together, user)
+        assert found == counts(alone[user], user)
+        assert found.total() <= limit.total
+        assert max(found.values(), default=0) <= limit.per_epoch
 
 
 @pytest.mark.parametrize("user", [1.5, True, None, b"ann", ["ann"]])
 def test_id_of_another_kind_is_refused(user: object) -> None:
     """Types are public; nobody of such a batch is counted."""
-    book = Participation(UserLimit(total=1))
+    rows = MemoryRows(1)
     with pytest.raises(ConfigurationError, match="a string or an integer"):
-        book.take(["ann", user], epoch=1)
-    assert book.state()["counts"] == {}
+        visits(rows, ["ann", user], 1, UserLimit(total=1))  # type: ignore[list-item]
+    assert not rows.counted
 
 
 def test_number_and_its_text_are_two_users() -> None:
-    book = Participation(UserLimit(total=1))
-    book.take([1, "1"], epoch=1)
-    assert book.epochs_of(1) == book.epochs_of("1") == {1: 1}
+    rows = MemoryRows(1)
+    visits(rows, [1, "1"], 1, UserLimit(total=1))
+    assert counts(rows, 1) == counts(rows, "1") == {1: 1}
 
 
 def test_state_holds_digests_under_a_salt_of_its_own() -> None:
-    """Two books agree on no digest, and no id is in plain sight."""
+    """Two repositories agree on no digest, and no id is in plain sight."""
     states = []
     for _ in range(2):
-        book = Participation(UserLimit(total=1))
-        book.take([SECRET_ID, 31337], epoch=1)
-        states.append(book.state())
-        assert SECRET_ID not in str(book.state())
-        assert "31337" not in str(list(book.state()["counts"]))
+        rows = MemoryRows(1)
+        visits(rows, [SECRET_ID, 31337], 1, UserLimit(total=1))
+        states.append(rows.users())
+        assert SECRET_ID not in repr(rows) + str(states[-1])
+        assert "31337" not in repr(rows) + str(list(states[-1]["counts"]))
     assert not set(states[0]["counts"]) & set(states[1]["counts"])
 
 
-def test_book_goes_on_after_a_restart() -> None:
-    book = Participation(UserLimit(total=2))
-    book.take(["ann"], epoch=1)
-    again = Participation(UserLimit(total=2))
-    again.restore(book.state())
-    assert again.take(["ann"], epoch=2).tolist() == [True]
-    assert again.take(["ann"], epoch=3).tolist() == [False]
+def test_counts_go_on_after_a_restart() -> None:
+    rows, again, limit = MemoryRows(1), MemoryRows(1), UserLimit(total=2)
+    visits(rows, ["ann"], 1, limit)
+    again.restore_users(rows.users())
+    assert visits(again, ["ann"], 2, limit) == [True]
+    assert visits(again, ["ann"], 3, limit) == [False]
 
 
 # -- the policy -----------------------------------------------------------------------------------

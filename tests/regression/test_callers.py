@@ -21,7 +21,13 @@ from sklearn.model_selection import GridSearchCV, RandomizedSearchCV, cross_vali
 from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
 from sklearn.multioutput import MultiOutputRegressor, RegressorChain
 from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
-from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, Normalizer, StandardScaler
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    MinMaxScaler,
+    Normalizer,
+    OneHotEncoder,
+    StandardScaler,
+)
 
 from capri import (
     ConfigurationError,
@@ -266,6 +272,32 @@ def test_parts_after_the_first_are_looked_at_too() -> None:
     Feeding().fit(estimator)
     with pytest.raises(ConfigurationError, match="Feeding called this fit"):
         estimator.certificate()
+
+
+@pytest.mark.parametrize(
+    ("options", "kept"),
+    [
+        ({"categories": [["a", "b"]], "handle_unknown": "ignore"}, True),
+        ({"categories": [["a", "b"]]}, False),  # refuses, and quotes, any other level
+        ({"handle_unknown": "ignore"}, False),  # learns its levels
+        ({"categories": [["a", "b"]], "handle_unknown": "ignore", "min_frequency": 9}, False),
+    ],
+)
+def test_encoder_of_public_levels_keeps_the_certificate(
+    options: dict[str, Any], kept: bool
+) -> None:
+    estimator = PrivateKernelRidge(X_bounds=(0, 1), y_bounds=(-1, 1))
+    pipe = make_pipeline(OneHotEncoder(sparse_output=False, **options), estimator)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        pipe.fit(np.where(X[:, :1] < 0.5, "a", "b").astype(object), Y)
+    leaks = [each for each in caught if issubclass(each.category, PrivacyLeakWarning)]
+    assert (not leaks) is kept
+    if kept:
+        assert estimator.certificate().epsilon == 1.0
+    else:
+        with pytest.raises(ConfigurationError, match="OneHotEncoder"):
+            estimator.certificate()
 
 
 def test_own_subclass_and_own_functions_keep_it() -> None:

@@ -7,15 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from capri import BudgetError, ConfigurationError, PrivacyLeakWarning, PrivateKernelRidge
+from capri import Budget, BudgetError, ConfigurationError, PrivacyLeakWarning, PrivateKernelRidge
 from capri.errors import DataError, KernelWarning, StorageError
 from capri.kernels import RBF, Matern
-from capri.regression.sources import DaskBlocks
+from capri.regression.sources import blocks_of
 from capri.regression.tables import checked_block
 
 INFINITY = float("inf")
@@ -278,12 +279,12 @@ def test_partitions_that_change_places_are_refused() -> None:
     import dask.array as da
 
     X, y = rows(200)
-    source = DaskBlocks(
-        da.from_array(X, chunks=(100, 2)), da.from_array(y, chunks=100), checked_block
-    )
+    table, targets = da.from_array(X, chunks=(100, 2)), da.from_array(y, chunks=100)
+    source, _ = blocks_of(table, targets, checked_block)
     count = source.total(lambda X, y, start: np.array([len(X)]))
     assert count == 200
-    source._blocks.reverse()
+    swapped = [da.concatenate([each[100:], each[:100]]) for each in (table, targets)]
+    source._fold = blocks_of(*swapped, checked_block)[0]._fold
     with pytest.raises(DataError, match="changed between passes"):
         source.total(lambda X, y, start: np.array([len(X)]))
 
@@ -543,3 +544,22 @@ def test_odd_tables_give_usable_results() -> None:
     assert np.isfinite(far).all()
     with pytest.raises(ConfigurationError, match="no rows"):
         quiet(simulated(), "fit", iter([]))
+
+
+def test_budget_stands_for_epsilon_and_delta() -> None:
+    X, y = rows(300)
+    given = PrivateKernelRidge(epsilon=Budget(2.0, 1e-6), X_bounds=(0, 1), y_bounds=(-1, 1))
+    assert given.fit(X, y).ledger_.budget == Budget(2.0, 1e-6)
+    assert clone(given).get_params()["epsilon"] == Budget(2.0, 1e-6)
+
+
+def test_pickle_holds_one_copy_of_the_public_sample() -> None:
+    """The law of rows is told anew by what was released: to the bit."""
+    X, y = rows(3_000)
+    ridge = quiet(simulated(rank=80), "fit", X, y)
+    stored = pickle.dumps(ridge)
+    sample = ridge._engine.setting.law.sample.nbytes
+    assert len(stored) < 1.7 * sample
+    loaded = pickle.loads(stored)
+    np.testing.assert_array_equal(loaded._engine.law.sample, ridge._engine.law.sample)
+    np.testing.assert_array_equal(loaded.predict(X[:9]), ridge.predict(X[:9]))

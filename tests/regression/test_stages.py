@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import capri
-from capri.regression.engine import Engine
+from capri.regression.engine import FitEngine
 from capri.regression.stage import EVERYONE, Lot, StagePlan
 
 
@@ -40,13 +40,13 @@ def test_a_fit_reads_every_row_in_exactly_one_released_stage(
 ) -> None:
     """Of the real stages of a real fit, and each is released once, at the full budget."""
     released: list[StagePlan] = []
-    honest = Engine.learn
+    honest = FitEngine.learn
 
-    def watched(self: Engine, plan: StagePlan, *arguments: object) -> object:
+    def watched(self: FitEngine, plan: StagePlan, *arguments: object) -> object:
         released.append(plan)
         return honest(self, plan, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Engine, "learn", watched)
+    monkeypatch.setattr(FitEngine, "learn", watched)
     generator = np.random.default_rng(0)
     X = generator.random((6_000, 2))
     y = np.sin(5 * X[:, 0]) * X[:, 1]

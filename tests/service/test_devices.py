@@ -2,15 +2,14 @@
 
 import http.client
 import json
+import os
 import random
+import signal
 import sqlite3
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from threading import Timer
 from typing import Any
 
 import pytest
@@ -19,12 +18,11 @@ from typer.testing import CliRunner
 import capri
 from capri.cli import app
 from capri.errors import ConfigurationError, HorizonError, StorageError
-from capri.local.gathering import ReportStatus
-from capri.service.aggregator import DurableAggregator, ReportLog
+from capri.local.reports import ReportStatus
 from capri.service.auth import add_key
 from capri.service.settings import load_settings
-from service_process import PATIENT, Running
-from waiting import PATIENCE
+from service_process import PATIENT, Running, workers_of
+from waiting import PATIENCE, eventually
 
 POLICY = """
 name = "reading list"
@@ -255,47 +253,19 @@ def test_an_epoch_takes_its_number_and_survives_a_kill(devices: Running) -> None
 # -- what is kept ---------------------------------------------------------------------------------
 
 
-def collector(folder: Path, **parts: str) -> DurableAggregator:
-    arguments = load_settings(write(folder, **parts)).arguments
-    return DurableAggregator(arguments, folder / "kept.db")
-
-
-def test_a_file_that_fails_takes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reports that could not be kept do not count: the same bytes may be sent again."""
-    kept = collector(tmp_path)
-    made = reports(kept.bundle(), 45)
-    kept.receive(made[:10])
-
-    def full(*_: object) -> None:
-        raise StorageError("the disk is full")
-
-    for method, batch in (("append", made[10:20]), ("replace", made[10:45])):
-        with monkeypatch.context() as patch:
-            patch.setattr(ReportLog, method, full)
-            with pytest.raises(StorageError):
-                kept.receive(batch)
-    bundle = kept.bundle()
-    assert Counter(kept.receive(made)) == {
-        ReportStatus.REPLAYED: 10,
-        ReportStatus.ACCEPTED: 30,
-        ReportStatus.STALE: 5,
-    }
-    assert kept.bundle() != bundle
-    kept.close()
+def collector(folder: Path, **parts: str) -> capri.LocalCapri:
+    return load_settings(write(folder, **parts)).aggregator(f"sqlite:///{folder}/kept.db")
 
 
 def test_a_restart_goes_on_to_the_bit(tmp_path: Path) -> None:
-    """Through a reading that was not kept: nobody had seen its bundle, and it is made again."""
     kept = collector(tmp_path, reward="wait = 30")
-    length = kept.aggregator.remaining
+    length = kept.remaining
     made = reports(kept.bundle(), length + 20)
-    for start in range(0, length - 1, 13):
-        kept.receive(made[start : min(start + 13, length - 1)])
-    kept._log.append(made[length - 1], None)  # as if killed within the reading
+    kept.receive_many(made[:length])
     kept.close()
     again = collector(tmp_path, reward="wait = 30")
-    assert (len(again.aggregator.epochs), again.aggregator.reports) == (1, length)
-    statuses = Counter(again.receive(made[length - 5 :]))  # late ones count while they may
+    assert (len(again.epochs), again.reports) == (1, length)
+    statuses = Counter(again.receive_many(made[length - 5 :]).tolist())  # late ones count
     assert statuses == {ReportStatus.REPLAYED: 5, ReportStatus.ACCEPTED: 20}
     bundle = again.bundle()
     again.close()
@@ -303,48 +273,28 @@ def test_a_restart_goes_on_to_the_bit(tmp_path: Path) -> None:
     assert third.bundle() == bundle
     third.replace_actions(["poem", "novel", "saga"])
     third.close_epoch(early=True)
-    assert list(third.aggregator.actions.names or ()) == ["poem", "novel", "saga"]
+    assert list(third.actions.names or ()) == ["poem", "novel", "saga"]
+    bundle = third.bundle()
     third.close()
     fourth = collector(tmp_path, reward="wait = 30")
-    assert fourth.bundle() == third.bundle()
+    assert fourth.bundle() == bundle
     fourth.close()
-
-
-def test_epochs_that_end_by_the_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new bundle without a report, and the times that a restart needs; else no time is kept."""
-    now = 1.8e9
-    monkeypatch.setattr("capri.service.aggregator.time.time", lambda: now)
-    kept = collector(tmp_path, more='[epoch]\ntime = "1 hour"')
-    first = kept.bundle()
-    made = reports(first, 8)
-    kept.receive(made[:5])
-    monkeypatch.setattr("capri.service.aggregator.time.time", lambda: now + 3599)
-    kept.receive(made[5:])
-    kept._looked = -1e9
-    assert kept.bundle() == first
-    kept.close()
-    kept = collector(tmp_path, more='[epoch]\ntime = "1 hour"')
-    monkeypatch.setattr("capri.service.aggregator.time.time", lambda: now + 3601)
-    kept._looked = -1e9
-    assert kept.bundle() != first
-    assert [record.length for record in kept.aggregator.epochs] == [8]
-    kept.close()
 
 
 def test_times_are_not_kept_where_nothing_needs_them(tmp_path: Path) -> None:
     kept = collector(tmp_path)
-    kept.receive(reports(kept.bundle(), 2))
+    kept.receive_many(reports(kept.bundle(), 45))
     kept.close()
     with sqlite3.connect(tmp_path / "kept.db") as file:
-        assert file.execute("SELECT at, length(messages) FROM collected_reports").fetchall() == [
-            (None, 64)
-        ]
+        found = file.execute("SELECT began, filled, closes_at, due FROM epochs").fetchall()
+    assert found == [(None,) * 4] * 2
 
 
 def test_the_horizon_ends_bundles(tmp_path: Path) -> None:
     kept = collector(tmp_path, top="horizon = 40")
     made = reports(kept.bundle(), 41)
-    assert Counter(kept.receive(made)) == {ReportStatus.ACCEPTED: 40, ReportStatus.STALE: 1}
+    statuses = Counter(kept.receive_many(made).tolist())
+    assert statuses == {ReportStatus.ACCEPTED: 40, ReportStatus.STALE: 1}
     with pytest.raises(HorizonError, match="horizon"):
         kept.bundle()
     kept.close()
@@ -354,19 +304,57 @@ def test_the_horizon_ends_bundles(tmp_path: Path) -> None:
     again.close()
 
 
-def test_one_file_one_policy_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = collector(tmp_path)
-    monkeypatch.setattr("capri.service.aggregator._PATIENCE", 0.05)
-    with pytest.raises(StorageError, match="another process serves it"):
-        collector(tmp_path)
-    kept.close()
+def test_a_store_of_others_is_refused(tmp_path: Path) -> None:
+    collector(tmp_path).close()
     with pytest.raises(ConfigurationError, match="another policy"):
         collector(tmp_path, reward="missing = 0.5")
     with sqlite3.connect(tmp_path / "other.db") as file:
         file.execute("CREATE TABLE something (id INTEGER)")
     settings = load_settings(tmp_path / "policy.toml")
-    with pytest.raises(ConfigurationError, match="another model"):
-        DurableAggregator(settings.arguments, tmp_path / "other.db")
+    with pytest.raises(StorageError, match="another program"):
+        settings.aggregator(f"sqlite:///{tmp_path}/other.db")
+
+
+def kill_one(running: Running) -> None:
+    """Kill a worker, and wait until it is gone: another takes its place."""
+    victim = workers_of(running.process.pid)[0]
+    os.kill(victim, signal.SIGKILL)
+    eventually(lambda: victim not in workers_of(running.process.pid))
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_two_workers_are_one_aggregator(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Reports to both, most of them twice; one of them is killed. Each counts once."""
+    write(tmp_path)
+    running = Running(
+        tmp_path,
+        ("--workers", "2"),
+        key=add_key(tmp_path / "policy.keys", "tests", ["admin"]),
+        environment={}
+        if kind == "sqlite"
+        else {"CAPRI_STORE": request.getfixturevalue("postgres_url")},
+    )
+    running.start()
+    try:
+        _, _, bundle = ask(running, "GET", "/v1/bundle")
+        made = reports(bundle, 45)
+        told = Counter[str]()
+        for start in range(0, 40, 4):
+            batch = made[start : start + 4] + made[max(0, start - 4) : start]
+            told.update(each["status"] for each in post(running, b"".join(batch)))
+            if start == 20:
+                kill_one(running)
+        assert told == {OK: 40, "replayed": 32, "stale": 4}
+        assert post(running, made[40]) == {"status": "stale"}
+        # A new connection may end at either: both have the bundle of the reading.
+        newer = {ask(running, "GET", "/v1/bundle")[2] for _ in range(20)}
+        assert len(newer) == 1
+        assert newer != {bundle}
+        assert running.get("/v1/policy")["progress"]["decided"] == 40
+    finally:
+        running.stop()
 
 
 @pytest.mark.parametrize(
@@ -393,9 +381,8 @@ def test_waits_are_in_reports_or_times(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        (["--workers", "2"], "one process"),
         (["--forecast"], "--forecast"),
-        (["--store", "postgresql://x"], "SQLite"),
+        (["--anchor", "anchor.json"], "--anchor"),
     ],
 )
 def test_options_that_do_not_fit(tmp_path: Path, more: list[str], words: str) -> None:
@@ -404,42 +391,3 @@ def test_options_that_do_not_fit(tmp_path: Path, more: list[str], words: str) ->
     told = CliRunner().invoke(app, asked)
     assert told.exit_code != 0
     assert words in told.output + str(told.exception)
-
-
-@pytest.mark.slow
-def test_kills_lose_nothing_and_count_nothing_twice(tmp_path: Path) -> None:
-    """40 kills at any moment, within readings, too. What was answered counts, once.
-
-    Impossible: an answered report that is not in the file afterwards, a token that counted twice,
-    more reports in the file than were answered and those of the one call that was under way.
-    """
-    write(tmp_path)
-    draw, answered, last = random.Random(3), set[str](), 0
-    for seed in range(40):
-        program = Path(__file__).with_name("collecting.py")
-        process = subprocess.Popen(
-            [sys.executable, str(program), str(tmp_path), str(seed)],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert process.stdout is not None
-        word, known = process.stdout.readline().split()
-        assert word == "ready"
-        assert len(answered) <= int(known) <= len(answered) + last
-        last = int(known) - len(answered)  # counted by calls that were never answered
-        answers = draw.randrange(60)  # and a moment more, so that any step may be the last
-        for number, line in enumerate(process.stdout):
-            if number == answers:
-                Timer(draw.random() * 0.05, process.kill).start()
-            if line.endswith("\n"):
-                tokens = line.split()[1:]
-                assert answered.isdisjoint(tokens)
-                answered.update(tokens)
-        process.wait()
-        process.stdout.close()
-        last += 10  # at most so many in a call
-    arguments = load_settings(tmp_path / "policy.toml").arguments
-    kept = DurableAggregator(arguments, tmp_path / "kept.db")
-    assert len(answered) <= kept.aggregator.reports <= len(answered) + last
-    assert len(kept.aggregator.epochs) > 5
-    kept.close()

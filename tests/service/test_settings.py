@@ -126,7 +126,7 @@ def test_without_public_rows_they_are_spread(file: Path) -> None:
         ('actions = ["mail", "call"]', 'actions = ["mail"]', 2, "at least two"),
         ('actions = ["mail", "call"]', 'actions = ["mail", "mail"]', 2, "different names"),
         ("range = [-2, 1]", "range = [1, 0]", 12, "the lower first"),
-        ('wait = "90 minutes"', 'wait = "soon"', 13, "second, minute, hour, day, week"),
+        ('wait = "90 minutes"', 'wait = "soon"', 13, "seconds, minutes, hours, days, weeks"),
         ("missing = -1.0", "missing = 7", 14, "a number of the range"),
         ('rule = "last"', 'rule = "mean"', 15, "allowed: first, last, max, sum"),
         ("contributions = 5", "contributions = 0", 17, "1 or more"),

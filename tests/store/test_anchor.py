@@ -43,7 +43,7 @@ def test_an_older_copy_is_refused_by_a_machine_that_has_seen_nothing(
         Capri.open(f"sqlite:///{file}", anchor=anchor)
     with pytest.raises(StorageError, match="is an older copy"):
         Capri(**SETTINGS, store=f"sqlite:///{file}", anchor=anchor)
-    assert "older copy" in command("doctor", f"sqlite:///{file}", "--anchor", anchor, code=1)
+    assert "older copy" in command("check", f"sqlite:///{file}", "--anchor", anchor, code=1)
     # Without the anchor nobody notices: the store warns that it has one, the certificate says so.
     forget_what_was_seen(monkeypatch)
     with pytest.warns(PrivacyLeakWarning, match="has an anchor and was opened without it"):
@@ -132,14 +132,14 @@ def test_an_anchor_that_is_gone_is_not_taken_for_a_new_one(
         Capri.open(url, anchor=anchor)
     with pytest.raises(StorageError, match="knows nothing"):
         Capri(**SETTINGS, store=url, anchor=anchor)
-    assert "knows nothing" in command("doctor", url, "--anchor", anchor, code=1)
+    assert "knows nothing" in command("check", url, "--anchor", anchor, code=1)
     assert os.listdir(share) == []  # nobody has begun one
     assert file.read_bytes() == before
     with Capri.open(url, anchor=anchor, new_anchor=True) as policy:  # who says so, answers for it
         assert [each.kind for each in policy.operations] == ["anchor", "anchor"]
     Capri.open(url, anchor=anchor).close()
     monkeypatch.undo()  # synchronous = FULL again
-    assert " bad " not in command("doctor", url, "--anchor", anchor)
+    assert " bad " not in command("check", url, "--anchor", anchor)
 
 
 def _unmount(kind: str, share: Path, anchor: str) -> None:
@@ -179,7 +179,7 @@ def test_a_store_from_before_anchors_were_noted_opens(
     with pytest.raises(StorageError, match="knows nothing"):
         Capri.open(url, anchor=anchor)  # its first one: that is to be said
     note = {"generation": seen["generation"], "digest": seen["digest"]}
-    Path(anchor).write_text(json.dumps({seen["line"]: note}))
+    Path(anchor).write_text(json.dumps({seen["store_id"]: note}))
     with Capri.open(url, anchor=anchor) as policy:  # one that knew it all along
         assert [each.kind for each in policy.operations] == ["anchor"]
     with Capri.open(url, anchor=anchor) as policy:

@@ -11,9 +11,8 @@ import pytest
 
 import capri
 from builders import CONTEXTS, small_policy
-from capri.store.address import open_database
 from capri.store.postgres import PostgresDatabase
-from capri.store.transaction import Transaction
+from capri.store.transaction import Transaction, open_database
 from postgres_server import PostgresServer
 
 

@@ -26,7 +26,7 @@ from capri import (
     kernels,
 )
 from capri.store import rollback
-from capri.store.address import open_database
+from capri.store.transaction import open_database
 from stored_policies import SETTINGS, building, context, course, decided, policy
 from waiting import eventually
 

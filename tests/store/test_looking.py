@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from capri import Capri, StorageError
-from capri.store.address import open_database
-from capri.store.transaction import Transaction
+from capri.store.transaction import Transaction, open_database
 from operated_stores import SETTINGS, command, forget_what_was_seen, play
 
 pytestmark = pytest.mark.usefixtures("unforced")
@@ -39,7 +38,7 @@ def dumped(url: str) -> list[tuple[str, ...]]:
 
 
 @pytest.mark.parametrize("kind", ["file", "sqlite"])
-def test_the_doctor_leaves_every_byte_as_it_was(
+def test_the_check_leaves_every_byte_as_it_was(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a store that is well, of an older copy, and of one whose anchor is gone."""
@@ -52,12 +51,12 @@ def test_the_doctor_leaves_every_byte_as_it_was(
         policy.close_epoch(early=True)
         policy._engine.pace.planner.stop()  # type: ignore[union-attr]
         during = everything(tmp_path)
-        command("doctor", url, "--anchor", anchor, code=1)  # synchronous is OFF here
+        command("check", url, "--anchor", anchor, code=1)  # synchronous is OFF here
         assert everything(tmp_path) == during
     before = everything(tmp_path)
     assert str(file) + "-wal" not in before
     monkeypatch.undo()
-    assert " bad " not in command("doctor", url, "--anchor", anchor)
+    assert " bad " not in command("check", url, "--anchor", anchor)
     command("store", "operations", url)
     command("backup", url, str(tmp_path / "again.db"))
     (tmp_path / "again.db").unlink()
@@ -66,22 +65,22 @@ def test_the_doctor_leaves_every_byte_as_it_was(
     shutil.copyfile(tmp_path / "copy.db", file)
     forget_what_was_seen(monkeypatch)
     before = everything(tmp_path)
-    lines = command("doctor", url, "--anchor", anchor, code=1).splitlines()
+    lines = command("check", url, "--anchor", anchor, code=1).splitlines()
     assert {"newest", "anchor"} <= {line.split()[0] for line in lines if " bad " in line}
     assert everything(tmp_path) == before
     # The same where neither is there any more.
     for name in (place, "store.db-seen"):
         (tmp_path / name).unlink()
     before = everything(tmp_path)
-    assert "knows nothing" in command("doctor", url, "--anchor", anchor, code=1)
+    assert "knows nothing" in command("check", url, "--anchor", anchor, code=1)
     assert everything(tmp_path) == before
 
 
-def test_the_doctor_leaves_a_server_as_it_was(postgres_url: str, tmp_path: Path) -> None:
+def test_the_check_leaves_a_server_as_it_was(postgres_url: str, tmp_path: Path) -> None:
     with Capri(**SETTINGS, store=postgres_url) as policy:
         play(policy, 3)
     before = dumped(postgres_url)
-    command("doctor", postgres_url, "--anchor", f"{tmp_path}/anchor.json", code=1)
+    command("check", postgres_url, "--anchor", f"{tmp_path}/anchor.json", code=1)
     command("backup", postgres_url, f"{tmp_path}/copy.db")
     assert dumped(postgres_url) == before
     assert not (tmp_path / "anchor.json").exists()
@@ -108,7 +107,7 @@ def test_a_log_that_a_killed_process_left_is_read(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/store.db"
     open_database(url).close()
     script = (
-        "import os, sys; from capri.store.address import open_database;"
+        "import os, sys; from capri.store.transaction import open_database;"
         "open_database(sys.argv[1]).write(lambda t: t.insert('decisions', [(1, b'x')]));"
         "os._exit(0)"
     )

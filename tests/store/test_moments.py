@@ -13,10 +13,10 @@ from capri import Capri, RewardStatus, StorageError
 from capri.epoch.rewards import MOST_REWARDS
 from capri.joint.pace import Worker
 from capri.joint.release import SettledSum
-from capri.store.address import open_database
 from capri.store.maintenance import rotate_store_key
 from capri.store.sql import SqlRepository
 from capri.store.sql_rows import SqlRows
+from capri.store.transaction import open_database
 from stored_policies import policy
 
 pytestmark = pytest.mark.usefixtures("unforced")

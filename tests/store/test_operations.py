@@ -1,4 +1,4 @@
-"""Copies, rotation, deletion and the doctor: each on files, most on a server, too."""
+"""Copies, rotation, deletion and the check: each on files, most on a server, too."""
 
 import os
 import shutil
@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 import capri
 from capri import Capri, ConfigurationError, RewardStatus, StorageError
 from capri.cli import app
-from capri.store.address import open_database
 from capri.store.maintenance import copy_store
+from capri.store.transaction import open_database
 from operated_stores import SETTINGS, command, forget_what_was_seen, play
 from stored_policies import building
 
@@ -79,7 +79,7 @@ def test_a_copy_goes_back_to_a_server(postgres_url: str, tmp_path: Path) -> None
     with Capri.open(postgres_url) as again:
         assert again.act([0.0], user="visit 3", key="visit 3").id == made[3].id
         play(again, 12, "after")
-        lines = command("doctor", postgres_url, code=1).splitlines()
+        lines = command("check", postgres_url, code=1).splitlines()
         bad = [line.split()[0] for line in lines if " bad " in line]
         assert bad == ["durability"]  # the server of the tests does not wait for its disk
 
@@ -188,7 +188,7 @@ def test_forgetting_needs_a_store_that_knows_whose_a_decision_is(tmp_path: Path)
         policy.forget("anybody")
 
 
-# -- the doctor -----------------------------------------------------------------------------------
+# -- the check -----------------------------------------------------------------------------------
 
 WRONG = {
     "history": "DELETE FROM history WHERE generation = 2",
@@ -201,7 +201,7 @@ WRONG = {
 }
 
 
-def test_the_doctor_finds_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_check_finds_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file, anchor = tmp_path / "store.db", f"{tmp_path}/anchor.json"
     with Capri(**SETTINGS, store=f"sqlite:///{file}", anchor=anchor) as policy:
         play(policy, 11)
@@ -210,10 +210,10 @@ def test_the_doctor_finds_what_is_wrong(tmp_path: Path, monkeypatch: pytest.Monk
         policy.close_epoch(early=True)
         play(policy, 3, "open")
     monkeypatch.undo()  # synchronous = FULL again
-    said = command("doctor", f"sqlite:///{file}", "--anchor", anchor)
+    said = command("check", f"sqlite:///{file}", "--anchor", anchor)
     assert " bad " not in said
     assert " warning " not in said
-    assert " warning " in command("doctor", f"sqlite:///{file}")  # no anchor
+    assert " warning " in command("check", f"sqlite:///{file}")  # no anchor
     found = {}
     for name, statement in WRONG.items():
         sick = tmp_path / f"{name}.db"
@@ -222,7 +222,7 @@ def test_the_doctor_finds_what_is_wrong(tmp_path: Path, monkeypatch: pytest.Monk
         with sqlite3.connect(sick) as connection:
             connection.execute(statement)
         connection.close()
-        lines = CliRunner().invoke(app, ["doctor", f"sqlite:///{sick}"]).output.splitlines()
+        lines = CliRunner().invoke(app, ["check", f"sqlite:///{sick}"]).output.splitlines()
         found[name] = [line.split()[0] for line in lines if " bad " in f"{line} "]
     assert found.pop("schema") == []
     assert {name: name in said for name, said in found.items()} == dict.fromkeys(found, True)

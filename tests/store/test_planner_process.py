@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("unforced")
 
 def planner_of(run: Capri) -> PlannerProcess:
     assert run._engine is not None
-    return run._engine.steps.planner
+    return run._engine.loop.planner
 
 
 def play(run: Capri, visits: int) -> None:

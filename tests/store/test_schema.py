@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from capri import Capri, StorageError
-from capri.store.address import open_database
 from capri.store.schema import TABLES, VERSION, statements
-from capri.store.transaction import Transaction
+from capri.store.transaction import Transaction, open_database
 from stored_policies import policy
 
 

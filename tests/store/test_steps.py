@@ -10,7 +10,7 @@ import pytest
 from capri import Capri
 from capri.joint.loop import EpochLoop
 from capri.joint.pace import Worker
-from capri.joint.state import OvertakenError
+from capri.store.repository import OvertakenError
 from capri.store.view import LEARNT
 from stored_policies import context, course, policy
 
@@ -47,7 +47,7 @@ def test_an_epoch_that_was_released_is_never_closed_again(pair: tuple[Capri, Cap
     released = course(one)
     events = one.ledger.events
     slow.state.survey()  # as every step does between its transactions
-    for step in (slow.steps.end, slow.steps.releases.close):
+    for step in (slow.end, slow.releases.close):
         with pytest.raises(OvertakenError):
             step(newest)
     slow.take_in(newest.number)  # finds nothing left to do
@@ -70,7 +70,7 @@ def test_a_plan_needs_the_law_of_its_ground(pair: tuple[Capri, Capri]) -> None:
     one.close_epoch(early=True)
     slow.state.survey()
     with pytest.raises(OvertakenError):
-        slow.steps.open_next(slow.state.issued)
+        slow.open_next(slow.state.issued)
     assert len(two.epochs) == 1
     two.act([0.2])
     assert course(two) == course(one)

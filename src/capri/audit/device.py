@@ -26,7 +26,7 @@ from capri.local import wire
 from capri.local.client import LocalClient
 from capri.local.device import Device
 from capri.privacy.budget import Budget
-from capri.privacy.directions import DIRECTION_UNITS, directions
+from capri.privacy.sphere import DIRECTION_UNITS, directions
 from capri.spaces import as_contexts
 
 # Smallest probability of chance alone at which numbers still count as following their law.
@@ -58,7 +58,7 @@ def audit_device(
     device = client(bundle, budget)
     if not device.private:
         raise ConfigurationError("only a real device can be audited: leave simulation at None")
-    target = _Target(device, contexts)
+    target = _DeviceTarget(device, contexts)
     made = []
     for number, sign in enumerate(np.repeat([-1.0, 1.0], trials), start=1):
         made.append(target.report(float(sign)))
@@ -84,7 +84,7 @@ def audit_device(
     )
 
 
-class _Target:
+class _DeviceTarget:
     """A device with the worst datum, and what its bytes mean."""
 
     def __init__(self, client: LocalClient, contexts: object) -> None:

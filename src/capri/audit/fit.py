@@ -64,7 +64,7 @@ def audit_fit(
         raise ConfigurationError("only a private fit can be audited: leave random_state at None")
     if options.budget is None:
         raise ConfigurationError("epsilon is infinite: there is no privacy to audit")
-    target = _Target(options, columns)
+    target = _FitTarget(options, columns)
     return prove(
         {name: getattr(target, name) for name in runs},
         runs,
@@ -74,7 +74,7 @@ def audit_fit(
     )
 
 
-class _Target:
+class _FitTarget:
     """One plan, two bad rows and a bystander; a stage that serves nobody."""
 
     def __init__(self, options: Options, columns: int) -> None:

@@ -36,7 +36,7 @@ _MANY = {
 }
 
 
-class Stage:
+class RehearsedStage:
     """Where every run begins: a late epoch of a simulation, planned, and nobody has come yet."""
 
     def __init__(self, policy: Capri, *, rehearsed: bool = True, **changes: Any) -> None:
@@ -113,7 +113,7 @@ class _Over(Exception):  # noqa: N818 - an end, not an error
     """The last release of a run has been read: what follows is post-processing."""
 
 
-class Run:
+class PrivateRun:
     """One run. ``seen`` are the vectors that left the gate, ``noticed`` what others can tell."""
 
     def __init__(

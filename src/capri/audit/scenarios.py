@@ -26,7 +26,7 @@ from capri.audit.proof import (
     prove,
     share_of,
 )
-from capri.audit.run import Run, Stage
+from capri.audit.run import PrivateRun, RehearsedStage
 from capri.epoch.decide import Decision
 from capri.epoch.limits import Limits
 from capri.epoch.notice import unsaid
@@ -83,12 +83,12 @@ def audit_policy(
 
 def scenarios(policy: Capri, names: Sequence[str]) -> "dict[str, Scenario]":
     """The attacks of these names on a policy's configuration, ready to be played."""
-    stages: dict[Any, Stage] = {}
+    stages: dict[Any, RehearsedStage] = {}
     found = {}
     for name in names:
         kind = SCENARIOS[name]
         if kind.changes not in stages:
-            stages[kind.changes] = Stage(policy, **kind.changes(policy))
+            stages[kind.changes] = RehearsedStage(policy, **kind.changes(policy))
         stage = stages[kind.changes]
         found[name] = kind.play(stage, *kind.worlds(stage))
     return found
@@ -103,7 +103,7 @@ class Scenario:
     # Whether every run has the same plan, so that the released vector itself may be looked at.
     whole = True
 
-    def __init__(self, stage: Stage, low: Visit, high: Visit) -> None:
+    def __init__(self, stage: RehearsedStage, low: Visit, high: Visit) -> None:
         self.stage, self.low, self.high = stage, low, high
         self._usual: list[object] | None = None
 
@@ -119,15 +119,15 @@ class Scenario:
         run = self.begin()
         return self.play(run, self.visit(sign)), run.noticed
 
-    def begin(self) -> Run:
+    def begin(self) -> PrivateRun:
         """A private run in which nobody has come yet."""
-        return Run(self.stage.begin(), self.stage.reader, self.stage.bystander)
+        return PrivateRun(self.stage.begin(), self.stage.reader, self.stage.bystander)
 
     def visit(self, sign: float) -> Visit:
         """The target's in one of the worlds."""
         return self.high if sign > 0 else self.low
 
-    def play(self, run: Run, visit: Visit) -> Play:
+    def play(self, run: PrivateRun, visit: Visit) -> Play:
         """One epoch, or one report, of the target."""
         piece, decision = self.attacked(run, visit)
         return Play([piece], self._action(decision) if self._same_context else 0)
@@ -137,7 +137,7 @@ class Scenario:
         return 0 if decision is None else decision.action_index
 
     def attacked(
-        self, run: Run, visit: Visit, *, user: str | None = None, last: bool = True
+        self, run: PrivateRun, visit: Visit, *, user: str | None = None, last: bool = True
     ) -> tuple[Piece, Decision | None]:
         """What the target's epoch releases; in the local model, what the target reports."""
         reader = run.reader
@@ -147,7 +147,9 @@ class Scenario:
         seen, own = run.epoch([visit], user=user, last=last)
         return self.piece(reader, seen, own[0]), own[0]
 
-    def _reported(self, run: Run, reader: Reader, visit: Visit, decision: Decision | None) -> Piece:
+    def _reported(
+        self, run: PrivateRun, reader: Reader, visit: Visit, decision: Decision | None
+    ) -> Piece:
         """The target's report, which is the first of its epoch: nobody else has come.
 
         Reports get their noise when their epoch closes: the attacker has it closed at once.
@@ -173,7 +175,7 @@ class Scenario:
         worlds = reader.mean_share(self.low, law), reader.mean_share(self.high, law)
         return Piece(seen, *worlds, reader.norm)
 
-    def quiet(self, run: Run) -> FloatArray:
+    def quiet(self, run: PrivateRun) -> FloatArray:
         """The noise of a release whose users are all known."""
         reader, visit = run.reader, Visit(self.low.context, 0.0)
         piece, decision = self.attacked(run, visit)
@@ -189,7 +191,7 @@ class Users(Scenario):
 
     whole = False
 
-    def play(self, run: Run, visit: Visit) -> Play:
+    def play(self, run: PrivateRun, visit: Visit) -> Play:
         """Epochs until the user has contributed as often as allowed; one, in the local model."""
         limit = self.stage.problem.limit
         assert limit is not None
@@ -215,7 +217,7 @@ class Next(Scenario):
 
     whole = False
 
-    def play(self, run: Run, visit: Visit) -> Play:
+    def play(self, run: PrivateRun, visit: Visit) -> Play:
         """Looks for the target in both epochs: in the second by its plan, and by the first's."""
         piece, decision = self.attacked(run, visit, last=False)
         reader = run.reader
@@ -229,7 +231,7 @@ class Restart(Scenario):
 
     whole = False
 
-    def play(self, run: Run, visit: Visit) -> Play:
+    def play(self, run: PrivateRun, visit: Visit) -> Play:
         """Looks for the target in what either copy releases."""
         reader, decision = run.reader, run.policy.act(visit.context)
         run.policy.update(decision.id, visit.reward)
@@ -240,16 +242,16 @@ class Restart(Scenario):
             sampler = None if isinstance(contexts, ContextPool) else contexts
             copy = Capri.load(path, contexts=sampler, take_over=True)
         seen, _ = run.epoch([visit], decisions=[decision])
-        sibling = Run(copy, None, self.stage.bystander)
+        sibling = PrivateRun(copy, None, self.stage.bystander)
         other, _ = sibling.epoch([])
         run.noticed += sibling.noticed
         return Play([self.piece(reader, each, decision) for each in (seen, other)])
 
 
-class Sets(Scenario):
+class Offered(Scenario):
     """A target who may get one action alone, another one in either world."""
 
-    def play(self, run: Run, visit: Visit) -> Play:
+    def play(self, run: PrivateRun, visit: Visit) -> Play:
         """One epoch; what others would be played is theirs, whatever the target may get."""
         reader = run.reader
         seen, _ = run.epoch([visit])
@@ -268,7 +270,7 @@ class Shadow(Scenario):
         bystander = Visit(self.low.context, self.stage.bystander.reward, _CERTAIN)
         law = self.stage.law(self.low.context[None])[0]
         reader = ShadowReader(policy.plan(), self.stage.problem, law)
-        run = Run(policy, reader, bystander)
+        run = PrivateRun(policy, reader, bystander)
         seen, _ = run.epoch([self.visit(sign)])
         piece = Piece(seen, reader.share(self.low, 0), reader.share(self.high, 0), reader.norm)
         return Play([piece]), run.noticed
@@ -284,13 +286,13 @@ class Stored(Scenario):
         """One store in a folder of its own."""
         with TemporaryDirectory() as folder:
             url = f"sqlite:///{folder}/store.db"
-            run = Run(self.stage.stored(url), None, self.stage.bystander, stored=True)
+            run = PrivateRun(self.stage.stored(url), None, self.stage.bystander, stored=True)
             try:
                 return self._on(run, url, self.visit(sign)), run.noticed
             finally:
                 run.policy.close()
 
-    def _on(self, run: Run, url: str, visit: Visit) -> Play:
+    def _on(self, run: PrivateRun, url: str, visit: Visit) -> Play:
         own = [run.act(visit, key="target") for _ in range(2)]
         for decision in own:
             if decision is not None:
@@ -308,7 +310,7 @@ class Difference(Scenario):
 
     whole = False
 
-    def play(self, run: Run, visit: Visit) -> Play:
+    def play(self, run: PrivateRun, visit: Visit) -> Play:
         """Two epochs of one run, or two reports."""
         piece, _ = self.attacked(run, visit, last=False)
         return Play([piece.less(self.quiet(run))])
@@ -319,7 +321,7 @@ class Fork(Scenario):
 
     whole = False
 
-    def play(self, run: Run, visit: Visit) -> Play:
+    def play(self, run: PrivateRun, visit: Visit) -> Play:
         """Each child starts a run of its own: a policy stays in its process."""
         seen, low, high = np.split(in_child(lambda: self._child(visit)), 3)
         noise = in_child(lambda: self.quiet(self.begin()))
@@ -336,10 +338,6 @@ class Fork(Scenario):
 # Users who come once: only one who comes back can use up the larger noise for such users.
 _ALONE: dict[str, Any] = {"contributions_per_user": None, "contributions_per_epoch": None}
 Worlds = tuple[Visit, Visit]
-
-
-def _alone(policy: Capri) -> dict[str, Any]:
-    return _ALONE
 
 
 def _remembering(policy: Capri) -> dict[str, Any]:
@@ -373,15 +371,15 @@ def _limited(policy: Capri) -> dict[str, Any]:
     return {"contributions_per_user": total, "contributions_per_epoch": most}
 
 
-def _nowhere(stage: Stage) -> Worlds:
+def _nowhere(stage: RehearsedStage) -> Worlds:
     served = stage.absence(None)[1]
     return Visit(np.full_like(served.context, np.nan), served.reward), served
 
 
-def _told(low: dict[str, Any], high: dict[str, Any]) -> Callable[[Stage], Worlds]:
+def _told(low: dict[str, Any], high: dict[str, Any]) -> Callable[[RehearsedStage], Worlds]:
     """Extreme rewards, and what ``act`` is told in either world."""
 
-    def worlds(stage: Stage) -> Worlds:
+    def worlds(stage: RehearsedStage) -> Worlds:
         below, above = stage.extremes()
         return replace(below, given=low), replace(above, given=high)
 
@@ -389,7 +387,7 @@ def _told(low: dict[str, Any], high: dict[str, Any]) -> Callable[[Stage], Worlds
 
 
 @dataclass(frozen=True)
-class Kind:
+class Setup:
     """A scenario as data: how it is played, on which stage, and in which worlds.
 
     ``share``: for how many runs of the first scenario it is run once; those that plan epochs within
@@ -400,8 +398,8 @@ class Kind:
 
     share: int
     play: type[Scenario] = Scenario
-    changes: Callable[[Capri], dict[str, Any]] = _alone
-    worlds: Callable[[Stage], Worlds] = Stage.extremes
+    changes: Callable[[Capri], dict[str, Any]] = lambda _: _ALONE
+    worlds: Callable[[RehearsedStage], Worlds] = RehearsedStage.extremes
     local: bool = False
     paper: bool = True
 
@@ -415,37 +413,39 @@ class Kind:
 # The target's two lives, by the name of the attack:
 SCENARIOS = {
     # a reward far below its bound, or far above it; a context of the pool
-    "reward": Kind(1, local=True),
+    "reward": Setup(1, local=True),
     # the same with a context that no pool holds
-    "outside": Kind(10, worlds=lambda stage: stage.extremes(in_pool=False), local=True),
+    "outside": Setup(10, worlds=lambda stage: stage.extremes(in_pool=False), local=True),
     # a reward that never comes, or one that does
-    "presence": Kind(10, worlds=lambda stage: stage.absence(None)),
+    "presence": Setup(10, worlds=lambda stage: stage.absence(None)),
     # NaN, or a reward
-    "bad reward": Kind(10, worlds=lambda stage: stage.absence(float("nan"))),
+    "bad reward": Setup(10, worlds=lambda stage: stage.absence(float("nan"))),
     # NaN, or a context
-    "bad context": Kind(10, worlds=_nowhere),
+    "bad context": Setup(10, worlds=_nowhere),
     # all contributions of a user who comes back, and one more
-    "users": Kind(20, Users, _limited, local=True),
+    "users": Setup(20, Users, _limited, local=True),
     # the reward again, in the epoch after its own
-    "next": Kind(20, Next, _remembering),
+    "next": Setup(20, Next, _remembering),
     # the same where epochs wait for rewards while the next one plays
-    "overlap": Kind(20, Next, _waiting),
+    "overlap": Setup(20, Next, _waiting),
     # a reward that never comes and is counted as missing, or one that does
-    "as-estimated": Kind(
+    "as-estimated": Setup(
         10,
         changes=lambda policy: _ALONE | {"missing_reward": AS_ESTIMATED},
         worlds=lambda stage: stage.absence(None),
         paper=False,
     ),
     # one action that is available, or another, and a reward far below or above its bound
-    "sets": Kind(10, Sets, _offering, _told({"available": [0]}, {"available": [1]}), paper=False),
+    "sets": Setup(
+        10, Offered, _offering, _told({"available": [0]}, {"available": [1]}), paper=False
+    ),
     # two rewards while another system decides, with the largest weight
-    "shadow": Kind(10, Shadow, worlds=_told(_RARE, _RARE)),
+    "shadow": Setup(10, Shadow, worlds=_told(_RARE, _RARE)),
     # on a store, with a key that comes again and a process that ends in between
-    "store": Kind(20, Stored, lambda policy: _ALONE | {"rehearsed": False}),
+    "store": Setup(20, Stored, lambda policy: _ALONE | {"rehearsed": False}),
     # saved and loaded in between, with both copies going on
-    "restart": Kind(100, Restart),
+    "restart": Setup(100, Restart),
     # releases subtracted from those of another epoch or process, in case noise repeats
-    "difference": Kind(100, Difference, local=True),
-    "fork": Kind(100, Fork, local=True),
+    "difference": Setup(100, Difference, local=True),
+    "fork": Setup(100, Fork, local=True),
 }

@@ -88,7 +88,7 @@ def audit(
     else:
         files = Output(json, output or _PICTURE)
         described, result = _audit_policy(model, preset, setting, trials, confidence)
-        from capri.audit.figure import audit_figure
+        from capri.plots import audit_figure
 
         figure = audit_figure(result, footnote=f"Audit of {described}.")
     files.put(
@@ -240,11 +240,6 @@ def _verdict(result: "AuditResult") -> str:
     )
 
 
-@certificate.callback()
-def _certificates() -> None:
-    """Certificates of differential privacy."""
-
-
 @certificate.command()
 def verify(
     file: Annotated[str, typer.Argument(help="The certificate, as JSON or as a page.")],
@@ -285,12 +280,11 @@ def verify(
 
 def _releases_since(told: "Certificate", path: Path) -> int:
     """How many releases a saved policy has made since, or an error where it is another one."""
-    from capri.epoch.digests import configuration_digest
-    from capri.epoch.storage import damage_as_storage_error, read_policy_file
+    from capri.epoch.storage import configuration_digest, damage_as_storage_error, read_policy_file
     from capri.privacy.certificate.verify import check_digests
 
     values, arrays = read_policy_file(path, None)
     with damage_as_storage_error(path):
-        laws = values["repository"]["laws"] if "repository" in values else {}
-        known = laws[max(laws, key=int)]["course"] if laws else values
+        laws = values["repository"]["tables"]["laws"] if "repository" in values else []
+        known = laws[-1]["state"]["course"] if laws else values
         return check_digests(told, configuration_digest(values, arrays), known["plans"])

@@ -1,13 +1,13 @@
 """``capri forecast``: what to expect of an epsilon, a horizon and a kernel, before any user."""
 
-import csv
 from functools import partial
-from math import inf, isfinite
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from capri.checks import one_of
 from capri.cli.options import (
+    KERNELS,
     PRESETS,
     Delta,
     Json,
@@ -19,7 +19,6 @@ from capri.cli.options import (
     option,
     whole_numbers,
 )
-from capri.cli.simulate import KERNELS
 from capri.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -83,6 +82,7 @@ def forecast(
 
     from capri.cli.outcome import Meter, Output
     from capri.environments import random_rkhs
+    from capri.files import read_numbers
     from capri.kernels import kernel_by_name
     from capri.players import make_capri
     from capri.privacy.budget import Budget
@@ -104,7 +104,7 @@ def forecast(
         action_dimension=action_dimension,
         seed=seed,
     )
-    pool: Any = spaces.contexts if contexts_csv is None else read_rows(contexts_csv)
+    pool: Any = spaces.contexts if contexts_csv is None else read_numbers(contexts_csv)
     # The epsilon whose epochs are listed is the policy's own; kernels are compared there.
     finite = chosen if chosen != inf else next((one for one in epsilons if one != inf), None)
     one_of("model", model, ("joint", "local", "shuffle"))
@@ -116,7 +116,7 @@ def forecast(
         preset=preset,
         shuffle=Shuffle(most=most),
         kernel="auto" if unknown else drawn_with,
-        actions=spaces.actions if actions_csv is None else read_rows(actions_csv),
+        actions=spaces.actions if actions_csv is None else read_numbers(actions_csv),
         contexts=ContextPool(pool),
         budget=None if finite is None else Budget(epsilon=finite, delta=0.0 if pure else delta),
         horizon=max(horizons),
@@ -134,47 +134,6 @@ def forecast(
         document=found.to_dict(),
         figure=found.plot(),
     )
-
-
-def read_rows(path: Path) -> list[list[float]]:
-    """The rows of a numeric CSV file with a header line, or an error that names the place."""
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            lines = [(number, line) for number, line in enumerate(csv.reader(file), 1) if line]
-    except OSError as problem:
-        raise ConfigurationError(f"cannot read {path}: {problem.strerror}") from None
-    except (UnicodeDecodeError, csv.Error):
-        raise ConfigurationError(f"cannot read {path}: it is not a CSV text file") from None
-    if len(lines) < 2:
-        raise ConfigurationError(f"{path} must have a header line and at least one row of numbers")
-    header = lines[0][1]
-    if all(_is_number(cell) for cell in header):
-        raise ConfigurationError(
-            f"{path} must start with a header line that names its columns, got numbers"
-        )
-    rows = []
-    for number, cells in lines[1:]:
-        if len(cells) != len(header):
-            raise ConfigurationError(
-                f"{path}, line {number}: {len(header)} columns are named in the header, "
-                f"got {len(cells)}"
-            )
-        for name, cell in zip(header, cells, strict=True):
-            if not (_is_number(cell) and isfinite(float(cell))):
-                raise ConfigurationError(
-                    f"{path}, line {number}, column {name!r}: a finite number is needed, "
-                    f"got {cell!r}"
-                )
-        rows.append([float(cell) for cell in cells])
-    return rows
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
 
 
 def _grid(found: "Forecast") -> object:
@@ -197,8 +156,7 @@ def _grid(found: "Forecast") -> object:
         for horizon in found.horizons:
             row = found.at(epsilon, horizon)
             style = _STYLES[row.grade]
-            figure = f"{row.ratio:.3f} +- {row.ratio_standard_error:.3f}"
-            cells.append(f"{figure}\n[{style}]{row.grade}[/{style}]")
+            cells.append(f"{row.figure}\n[{style}]{row.grade}[/{style}]")
         table.add_row(name_of(epsilon), *cells)
     return table
 
@@ -216,7 +174,7 @@ def _kinds(found: "Forecast", epsilon: float) -> object:
     )
     rows = [found.kinds_at(epsilon, horizon) for horizon in found.horizons]
     for place, kind in enumerate(kinds):
-        table.add_row(kind, *(f"{row[place].ratio:.3f} {row[place].grade}" for row in rows))
+        table.add_row(kind, *(f"{row[place].figure} {row[place].grade}" for row in rows))
     return table
 
 

@@ -172,19 +172,21 @@ def planned_rows(
     epsilons: list[float], sizes: list[int], delta: float, dimension: int
 ) -> list[Row]:
     """What a report may spend in a batch that keeps a central epsilon, and the noise it adds."""
-    from capri.privacy.shuffle import local_epsilon
+    from capri.privacy.budget import Budget
+    from capri.privacy.shuffle import LARGEST_LOCAL, Shuffle
     from capri.privacy.sphere import sphere
 
+    mixed = Shuffle(most=LARGEST_LOCAL)
     rows = []
     for epsilon in epsilons:
         for reports in sizes:
-            spent = local_epsilon(epsilon, reports, delta, dimension)
+            local = mixed.randomizer(Budget(epsilon, delta), reports, dimension)
             rows.append(
                 {
                     "epsilon": epsilon,
                     "reports": reports,
-                    "local_epsilon": spent,
-                    "variance": sphere(spent, dimension).deviation ** 2,
+                    "local_epsilon": local.epsilon,
+                    "variance": local.deviation**2,
                     "variance_unmixed": sphere(epsilon, dimension).deviation ** 2,
                 }
             )

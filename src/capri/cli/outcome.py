@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich import box
 from rich.console import Console
-from rich.live import Live
 from rich.progress import (
     BarColumn,
     Progress,
@@ -137,69 +136,54 @@ def a_table(columns: Iterable[str], *, left: Sequence[str] = (), **options: Any)
     return Table(*headers, **style | options)
 
 
-class Shown:
-    """Shown while it is entered. Silent where nobody watches: in pipes, logs and tests."""
-
-    _shown: Progress | Live
-
-    def __init__(self) -> None:
-        self.console = Console(stderr=True, highlight=False)
-
-    def __enter__(self) -> Self:
-        if self.console.is_terminal:
-            self._shown.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.console.is_terminal:
-            self._shown.stop()
+def _watched(transient: bool = False) -> dict[str, Any]:
+    """Bars on standard error. Silent where nobody watches: in pipes, logs and tests."""
+    shell = Console(stderr=True, highlight=False)
+    return {"console": shell, "disable": not shell.is_terminal, "transient": transient}
 
 
-class Meter(Shown):
+class Meter(Progress):
     """One bar that is told how much is done of how much."""
 
     def __init__(self, label: str, unit: str) -> None:
-        super().__init__()
-        self._shown = self._progress = Progress(
+        super().__init__(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
             TextColumn(f"{{task.completed:>11,.0f}} of {{task.total:,.0f}} {unit}"),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
-            console=self.console,
-            transient=True,
+            **_watched(transient=True),
         )
-        self._task = self._progress.add_task(label, total=1)
+        self._task = self.add_task(label, total=1)
 
     def __call__(self, done: int, total: int) -> None:
         """Show how far it is."""
-        self._progress.update(self._task, completed=done, total=total)
+        self.update(self._task, completed=done, total=total)
 
 
-class Bars(Shown):
-    """Bars for several runs."""
+class RegretBars(Progress):
+    """A bar for each of several runs."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self._shown = self._progress = Progress(
+        super().__init__(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
             TextColumn("{task.completed:>9,.0f} of {task.total:,.0f} rounds"),
             TextColumn("{task.fields[ratio]:<10}"),
             TimeElapsedColumn(),
-            console=self.console,
+            **_watched(),
         )
 
-    def add(self, label: str, rounds: int, uniform_regret: float) -> Callable[[int, float], None]:
+    def begin(self, label: str, rounds: int, uniform_regret: float) -> Callable[[int, float], None]:
         """A bar to call with rounds and regret per round, as :func:`capri.simulate` does.
 
         It waits until its run starts: the first call lets its clock tick.
         """
-        task = self._progress.add_task(label, start=False, total=rounds, ratio="")
+        task = self.add_task(label, start=False, total=rounds, ratio="")
 
         def show(done: int, regret: float) -> None:
-            self._progress.start_task(task)
+            self.start_task(task)
             ratio = f"ratio {regret / uniform_regret:.2f}" if done else ""
-            self._progress.update(task, completed=done, ratio=ratio)
+            self.update(task, completed=done, ratio=ratio)
 
         return show

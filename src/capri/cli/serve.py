@@ -171,7 +171,7 @@ def aggregate(
     from contextlib import ExitStack
 
     from capri.errors import ConfigurationError
-    from capri.local.summing import Run, here, report_files
+    from capri.local.summing import TaskRunner, here, report_files
     from capri.local.summing import aggregate as add_up
 
     try:
@@ -180,7 +180,7 @@ def aggregate(
         raise ConfigurationError(f"cannot read {bundle}: {problem.strerror}") from None
     files = report_files(reports)
     with ExitStack() as running:
-        run: Run = here
+        run: TaskRunner = here
         if workers or cluster:
             from capri.local.on_dask import dask_cluster
 

@@ -1,4 +1,4 @@
-"""``capri backup``, ``restore``, ``doctor`` and ``store``: what operators do to a store."""
+"""``capri backup``, ``restore``, ``check`` and ``store``: what operators do to a store."""
 
 import os
 from collections.abc import Iterator
@@ -10,9 +10,8 @@ import typer
 
 if TYPE_CHECKING:
     from capri.store.sql import SqlRepository
-    from capri.store.transaction import Database
 
-UNWELL = 1
+FAILED = 1
 KEY_VARIABLE = "CAPRI_STORE_KEY"  # capri.store.seal has it, which the help does not load
 
 Address = Annotated[str, typer.Argument(help="sqlite:///file.db or postgresql://...")]
@@ -32,11 +31,6 @@ Wait = Annotated[
 store = typer.Typer(help="Stores of policies.", no_args_is_help=True)
 
 
-@store.callback()
-def _stores() -> None:
-    """Stores of policies."""
-
-
 def read_key(file: Path | None, variable: str = KEY_VARIABLE) -> bytes | None:
     """A store key from a file or the environment; None where there is none. Never quoted."""
     from capri.errors import ConfigurationError
@@ -52,39 +46,22 @@ def read_key(file: Path | None, variable: str = KEY_VARIABLE) -> bytes | None:
 
 
 @contextmanager
-def opened(url: str, key_file: Path | None, anchor: str | None = None) -> "Iterator[SqlRepository]":
-    """A store without its policy, closed at the end."""
-    from capri.store.address import open_database
-
-    with _of(open_database(url, create=False), url, key_file, anchor) as repository:
-        repository.open()
-        yield repository
-
-
-@contextmanager
-def looked_at(
-    url: str, key_file: Path | None, anchor: str | None = None
+def opened(
+    url: str, key_file: Path | None, anchor: str | None = None, *, read_only: bool = False
 ) -> "Iterator[SqlRepository]":
-    """A store that is read and nothing else: it is neither migrated nor noted anywhere."""
-    from capri.store.address import open_database
+    """A store without its policy, closed at the end.
 
-    with _of(open_database(url, read_only=True), url, key_file, anchor) as repository:
-        repository.read_secrets()
-        yield repository
-
-
-@contextmanager
-def _of(
-    database: "Database", url: str, key_file: Path | None, anchor: str | None
-) -> "Iterator[SqlRepository]":
+    ``read_only``: a view of it that is neither migrated nor noted anywhere.
+    """
     from capri.store.rollback import open_anchor
     from capri.store.sql import SqlRepository
-    from capri.store.transaction import empty_store
+    from capri.store.transaction import empty_store, open_database
 
-    with closing(database):
+    with closing(open_database(url, create=False, read_only=read_only)) as database:
         repository = SqlRepository(database, read_key(key_file), open_anchor(anchor, url))
         if repository.configuration() is None:
             raise empty_store(repr(database))
+        repository.read_secrets() if read_only else repository.open()
         yield repository
 
 
@@ -107,8 +84,8 @@ def backup(
 
 def _copied(source: str, target: str) -> str:
     """Copy a store into an empty one; how far it had come, in words."""
-    from capri.store.address import open_database
     from capri.store.maintenance import copy_store
+    from capri.store.transaction import open_database
 
     with (
         closing(open_database(source, read_only=True)) as ours,
@@ -129,8 +106,8 @@ def restore(
     typer.echo(f"restored {_copied(f'sqlite:///{file}', url)}")
 
 
-def doctor(url: Address, store_key_file: KeyFile = None, anchor: AnchorPlace = None) -> None:
-    """Look a store over: history, ledger, forgetting, limits, settings.
+def check(url: Address, store_key_file: KeyFile = None, anchor: AnchorPlace = None) -> None:
+    """Check a store: history, ledger, forgetting, limits, settings.
 
     Changes nothing, neither store nor anchor, and shows no value of a user.
     Ends with exit code 1 where something is wrong, an older copy among it.
@@ -140,7 +117,7 @@ def doctor(url: Address, store_key_file: KeyFile = None, anchor: AnchorPlace = N
     from capri.store.check import BAD, Check, Finding
 
     try:
-        with looked_at(url, store_key_file, anchor) as repository:
+        with opened(url, store_key_file, anchor, read_only=True) as repository:
             findings = Check(repository).findings()
     except StorageError as problem:
         findings = [Finding("store", BAD, str(problem))]
@@ -148,7 +125,7 @@ def doctor(url: Address, store_key_file: KeyFile = None, anchor: AnchorPlace = N
         text_table([{"what": f.name, "state": f.state, "finding": f.said} for f in findings])
     )
     if any(finding.state == BAD for finding in findings):
-        raise typer.Exit(UNWELL)
+        raise typer.Exit(FAILED)
 
 
 @store.command()
@@ -185,7 +162,7 @@ def forget(
         typer.echo("this store has never seen such a user: check the id", err=True)
     _end(clean)
     if not known:
-        raise typer.Exit(UNWELL)
+        raise typer.Exit(FAILED)
 
 
 def _meant(user: str, number: bool | None) -> list[str | int]:
@@ -211,13 +188,13 @@ def _end(clean: bool) -> None:
             "backup, a shell) keeps them from being overwritten. End that, then: capri store clean",
             err=True,
         )
-        raise typer.Exit(UNWELL)
+        raise typer.Exit(FAILED)
 
 
 @store.command()
 def clean(url: Address, wait: Wait = 30.0) -> None:
     """Have what was deleted overwritten where somebody stood in the way."""
-    from capri.store.address import open_database
+    from capri.store.transaction import open_database
 
     with closing(open_database(url, create=False)) as database:
         _end(database.forget_soon(wait))
@@ -280,7 +257,7 @@ def mode(
 @store.command()
 def operations(url: Address, store_key_file: KeyFile = None) -> None:
     """List what operators did: modes, catalogues, keys, anchors."""
-    with looked_at(url, store_key_file) as repository:
+    with opened(url, store_key_file, read_only=True) as repository:
         done = repository.operations()
     for operation in done:
         typer.echo(str(operation))

@@ -12,7 +12,7 @@ import numpy as np
 from capri.arrays import FloatArray, IntArray
 from capri.epoch.plan import EpochPlan, Segment
 from capri.epoch.problem import Problem
-from capri.epoch.scale import RewardScale, tail_bound
+from capri.epoch.rewards import RewardScale, tail_bound
 from capri.spaces import ContextPool, context_chunks
 
 # Features of all pairs of a pool are kept up to this many pairs and numbers (128 MB), else computed

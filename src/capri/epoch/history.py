@@ -12,7 +12,6 @@ one process or in two, until the second of them saves. Give a policy one process
 import secrets
 import warnings
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -37,7 +36,7 @@ class History:
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> "History | None":
-        """Of a saved file; None for a simulation, and for files older than histories."""
+        """Of a saved file; None for a simulation."""
         stored = values.get("history")
         return None if stored is None else cls(str(stored["line"]), int(stored["generation"]))
 
@@ -83,8 +82,8 @@ def make_room(
 
 def note_load(path: str | PathLike[str], found: History | None, *, take_over: bool) -> History:
     """The history to go on with; refuses a second load of one file within a process."""
-    if found is None:  # a file older than histories: its content is its name
-        found = History(sha256(Path(path).read_bytes()).hexdigest()[:32], 0)
+    if found is None:
+        raise StorageError(f"{path} is damaged: it does not say which history it belongs to")
     key = (found.line, found.generation)
     if key in _LOADED and not take_over:
         raise StorageError(

@@ -127,12 +127,6 @@ class Operation:
         return f"{self.time:%Y-%m-%d %H:%M:%S} {self.kind} {said}"
 
 
-def newest_mode(operations: Sequence[Operation]) -> Mode:
-    """The mode that was set last; "active" where none was."""
-    set_to = [each.record for each in operations if each.kind == "mode"]
-    return Mode.from_dict(set_to[-1]) if set_to else Mode()
-
-
 @dataclass(frozen=True, eq=False)
 class Logged:
     """What another system chose, and how probable it was: private values, whatever they are."""

@@ -78,9 +78,13 @@ def say(notices: Iterable[Notice]) -> None:
 
 
 def _levels_inside() -> int:
-    """How many callers of :func:`say`, and itself, belong to this package."""
+    """How many callers of :func:`say`, and itself, belong to this package.
+
+    In a thread of our own nobody's line led here: the thread's first line stands for it.
+    """
     levels = 0
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         levels, frame = levels + 1, frame.f_back
-    return levels
+    ours = frame is None or frame.f_globals.get("__name__") == "threading"
+    return levels - 1 if ours else levels

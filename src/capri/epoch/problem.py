@@ -10,8 +10,7 @@ from capri.checks import one_of
 from capri.choices import as_actions
 from capri.epoch.bounds import Bounds
 from capri.epoch.limits import Limits
-from capri.epoch.rewards import RewardTerms
-from capri.epoch.scale import RewardScale
+from capri.epoch.rewards import RewardScale, RewardTerms
 from capri.errors import ConfigurationError
 from capri.kernels import Auto, Kernel, check_bounded
 from capri.privacy.budget import Budget, warn_of_large_delta

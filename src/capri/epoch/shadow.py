@@ -16,17 +16,19 @@ the learner, never in both.
 
 from dataclasses import asdict, dataclass
 from math import hypot, sqrt
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
 from capri.epoch.problem import Problem
 from capri.privacy.corners import CornerLayout, corner_layout
-from capri.privacy.gate import Gate
 from capri.privacy.ledger import SHADOW, ReleaseEvent
 from capri.privacy.mechanism import Norm
 from capri.privacy.vector import VectorLayout, vector_layout
+
+if TYPE_CHECKING:
+    from capri.privacy.gate import Gate
 
 # The public bound W on a weight.
 WEIGHT_BOUND = 10.0
@@ -104,7 +106,7 @@ class ShadowSum:
         noise = np.full(_COORDINATES, self.layout.deviation("main"))
         return numbers * scale, noise * scale
 
-    def release(self, gate: Gate) -> tuple[ShadowRecord, ReleaseEvent | None]:
+    def release(self, gate: "Gate") -> tuple[ShadowRecord, ReleaseEvent | None]:
         """Pass the gate."""
         sums, event = gate.release(
             self.units, self.layout, epoch=self._epoch, participants=self.visits, purpose=SHADOW

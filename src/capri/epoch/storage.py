@@ -2,7 +2,7 @@
 
 import json
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, fields
 from io import BytesIO
@@ -15,8 +15,7 @@ import numpy as np
 from capri.epoch.limits import Limits
 from capri.epoch.plan import EpochPlan, Segment
 from capri.epoch.problem import Problem, with_actions
-from capri.epoch.rewards import RewardTerms
-from capri.epoch.scale import RewardScale
+from capri.epoch.rewards import RewardScale, RewardTerms
 from capri.errors import BudgetError, StorageError
 from capri.family import ArmBasis, ArmFeatures, ProductBasis
 from capri.features import (
@@ -28,7 +27,7 @@ from capri.features import (
     ProjectedFeatures,
     Span,
 )
-from capri.files import plain, write_atomically
+from capri.files import digest_of, plain, write_atomically
 from capri.kernels import Kernel, from_dict
 from capri.partition import CellFeatures
 from capri.privacy.budget import Budget
@@ -380,7 +379,29 @@ def named(name: str, arrays: Arrays) -> Arrays:
     return {f"{name}.{key}": array for key, array in arrays.items()}
 
 
-def below(name: str, arrays: Arrays) -> Arrays:
+def below(name: str, arrays: Arrays, mark: str = ".") -> Arrays:
     """The arrays under a common name, without it: the inverse of :func:`named`."""
-    start = f"{name}."
+    start = f"{name}{mark}"
     return {key.removeprefix(start): each for key, each in arrays.items() if key.startswith(start)}
+
+
+_VALUES = ("problem", "horizon", "preset", "options", "terms", "prior")
+_ARRAYS = ("actions", "contexts", "weights")
+
+
+def configuration_digest(values: Mapping[str, Any], arrays: Mapping[str, Any]) -> str:
+    """Of what a policy was built from, given as its saved file says it.
+
+    Kernel, reward bound, budget, model, limits, horizon, preset, options, terms of devices, actions
+    and context pool. A sampler of contexts is code and has no digest: its number of columns stands
+    for it.
+    """
+    return digest_of(
+        {name: values[name] for name in _VALUES if name in values},
+        {name: arrays[name] for name in _ARRAYS if name in arrays},
+    )
+
+
+def plan_digest(plan: EpochPlan) -> str:
+    """Of everything about an epoch that was fixed before its data."""
+    return digest_of(*plan_state(plan))

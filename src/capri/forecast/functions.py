@@ -41,7 +41,7 @@ _CENTRES = 30
 
 
 @dataclass(frozen=True)
-class Kind:
+class FunctionKind:
     """Shares of the four effects, and which candidate gives their shape.
 
     ``context`` and ``action`` are places among the candidates, from 0 for the first to 1 for the
@@ -58,11 +58,11 @@ class Kind:
 
 
 _KINDS = (
-    Kind("rough", 0.2, 0.2, 0.1, 0.5, context=0.34, action=0.0),
-    Kind("mostly actions", 0.2, 0.5, 0.1, 0.2, context=0.67, action=0.0),
-    Kind("linear", 0.2, 0.2, 0.1, 0.5, context=0.0, action=0.5),
-    Kind("smooth", 0.2, 0.2, 0.1, 0.5, context=1.0, action=1.0),
-    Kind("context-free", 0.3, 0.7, 0.0, 0.0, context=0.0, action=0.5),
+    FunctionKind("rough", 0.2, 0.2, 0.1, 0.5, context=0.34, action=0.0),
+    FunctionKind("mostly actions", 0.2, 0.5, 0.1, 0.2, context=0.67, action=0.0),
+    FunctionKind("linear", 0.2, 0.2, 0.1, 0.5, context=0.0, action=0.5),
+    FunctionKind("smooth", 0.2, 0.2, 0.1, 0.5, context=1.0, action=1.0),
+    FunctionKind("context-free", 0.3, 0.7, 0.0, 0.0, context=0.0, action=0.5),
 )
 FAMILY = {kind.name: kind for kind in _KINDS}
 
@@ -127,9 +127,12 @@ class RandomFunctions:
         It is no part of the verdict unless it alone was asked for: every kernel is good for its own
         functions, and verdicts are there to be compared.
         """
-        kinds = [self.kind_of(number) for number in range(self.functions)]
-        counts = {kind: kinds.count(kind) for kind in self.others or self.kinds}
-        weights = np.array([1 / counts[kind] if kind in counts else 0.0 for kind in kinds])
+        return self.shares_of(*self.others or self.kinds)
+
+    def shares_of(self, *kinds: str) -> FloatArray:
+        """Weight of each function in a mean over some kinds, which count alike."""
+        every = [self.kind_of(number) for number in range(self.functions)]
+        weights = np.array([1 / every.count(kind) if kind in kinds else 0.0 for kind in every])
         return np.asarray(weights / weights.sum())
 
     def environment(self, number: int) -> TabularEnvironment:
@@ -164,7 +167,7 @@ class RandomFunctions:
             means[part] = (kernel(flat, centres) @ weights).reshape(pairs.shape[:2])
         return means
 
-    def _of_kind(self, kind: Kind, generator: np.random.Generator) -> FloatArray:
+    def _of_kind(self, kind: FunctionKind, generator: np.random.Generator) -> FloatArray:
         """``f`` for every context of the pool and every action.
 
         ``E f^2 = 0.1 norm^2`` under uniform play, as far as ``|f|`` stays below the bound.
@@ -184,7 +187,7 @@ class RandomFunctions:
         bound = _LARGEST * self.problem.reward_bound
         return means * min(sqrt(PRIOR_SECOND_MOMENT) * self._norm / size, bound / largest)
 
-    def _coefficients(self, kind: Kind, generator: np.random.Generator) -> FloatArray:
+    def _coefficients(self, kind: FunctionKind, generator: np.random.Generator) -> FloatArray:
         """``g``, ``a``, ``b`` and ``M`` as one matrix: the first feature of each side is 1."""
         family, normal = self._family, generator.standard_normal
         contexts, actions = family.basis.context.width, family.basis.action.width

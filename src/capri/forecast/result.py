@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from math import inf
+from math import inf, isnan
 from typing import TYPE_CHECKING, Any
 
 from capri.errors import ConfigurationError
@@ -27,25 +27,20 @@ _MEANING = {
 }
 
 
-def grade_of(ratio: float) -> str:
-    """ "good" up to 0.2, "learns" to 0.5, "learns slowly" to 0.9, "hopeless" above.
-
-    >>> grade_of(0.3)
-    'learns'
-    """
-    return next(name for limit, name in VERDICTS if not ratio > limit)
-
-
 @dataclass(frozen=True, kw_only=True)
 class ExpectedRegret:
     """Expected regret after so many rounds, a mean over random functions with its standard error.
 
     ``ratio`` is the regret divided by that of uniform play on the same function. An epsilon of
-    infinity stands for no privacy.
+    infinity stands for no privacy. ``kind`` is that of the functions, "all" for all kinds that the
+    verdict is over; functions of kind "known" are those of the kernel that the policy takes for
+    known. Standard errors are NaN where only one function was played.
     """
 
+    kind: str = "all"
     epsilon: float
     rounds: int
+    functions: int
     regret_per_round: float
     regret_standard_error: float
     ratio: float
@@ -55,20 +50,29 @@ class ExpectedRegret:
     def grade(self) -> str:
         """By the mean ratio: "good" up to 0.2, "learns" to 0.5, "learns slowly" to 0.9, "hopeless".
 
-        >>> ExpectedRegret(epsilon=1.0, rounds=1000, ratio=0.4, ratio_standard_error=0.02,
-        ...     regret_per_round=0.1, regret_standard_error=0.01).verdict
-        'learns: at most half of the regret of uniform play'
+        >>> expected = ExpectedRegret(epsilon=1.0, rounds=1000, functions=10, ratio=0.4,
+        ...     ratio_standard_error=0.02, regret_per_round=0.1, regret_standard_error=0.01)
+        >>> expected.grade
+        'learns'
+        >>> expected.verdict
+        'learns: at most half of the regret of uniform play (0.400 +- 0.020)'
         """
-        return grade_of(self.ratio)
+        return next(name for limit, name in VERDICTS if not self.ratio > limit)
+
+    @property
+    def figure(self) -> str:
+        """The ratio and its standard error, where there is one."""
+        error = self.ratio_standard_error
+        return f"{self.ratio:.3f}" + ("" if isnan(error) else f" +- {error:.3f}")
 
     @property
     def verdict(self) -> str:
-        """The grade and what it means."""
-        return f"{self.grade}: {_MEANING[self.grade]}"
+        """The grade, what it means, and the ratio with its standard error."""
+        return f"{self.grade}: {_MEANING[self.grade]} ({self.figure})"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and the verdict."""
-        return asdict(self) | {"verdict": self.verdict}
+        return asdict(self) | {"grade": self.grade, "verdict": self.verdict}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,31 +108,6 @@ class ExpectedEpoch:
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers."""
         return asdict(self)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExpectedKind:
-    """Expected regret on functions of one kind, divided by that of uniform play.
-
-    Kind "known": functions of the kernel that the policy takes for known. The standard error is
-    None where only one function was played.
-    """
-
-    kind: str
-    epsilon: float
-    rounds: int
-    functions: int
-    ratio: float
-    ratio_standard_error: float | None
-
-    @property
-    def grade(self) -> str:
-        """As of all kinds together."""
-        return grade_of(self.ratio)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and the grade."""
-        return asdict(self) | {"grade": self.grade}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,7 +161,7 @@ class Forecast:
     rows: tuple[ExpectedRegret, ...]
     curves: tuple[ExpectedRegret, ...]
     epochs: tuple[ExpectedEpoch, ...]
-    kinds: tuple[ExpectedKind, ...] = ()
+    kinds: tuple[ExpectedRegret, ...] = ()
     costs: tuple[KernelCost, ...] = ()
 
     @property
@@ -213,17 +192,17 @@ class Forecast:
         """The outlooks of one epsilon from the first rounds to the longest horizon."""
         return tuple(point for point in self.curves if point.epsilon == epsilon)
 
-    def kinds_at(self, epsilon: float, horizon: int) -> tuple[ExpectedKind, ...]:
+    def kinds_at(self, epsilon: float, horizon: int) -> tuple[ExpectedRegret, ...]:
         """The kinds of functions at one epsilon and one horizon."""
         return tuple(
             each for each in self.kinds if (each.epsilon, each.rounds) == (epsilon, horizon)
         )
 
     @property
-    def advice(self) -> str | None:
-        """What the known kernel costs, in two sentences; None where none is known."""
+    def advice(self) -> str:
+        """What a known kernel costs against "auto", in two sentences; or that none was compared."""
         if not self.costs:
-            return None
+            return "No known kernel was compared with kernel='auto'."
         every, *kinds = self.costs
         worst = max(kinds, key=lambda each: each.cost)
         found = (
@@ -255,13 +234,12 @@ class Forecast:
             lines.append(f"epsilon {epsilon:g}" if epsilon < inf else "no privacy")
             for horizon in self.horizons:
                 row = self.at(epsilon, horizon)
-                error = row.ratio_standard_error
-                lines.append(f"{horizon:>13,} rounds  {row.ratio:.3f} +- {error:.3f}  {row.grade}")
+                lines.append(f"{horizon:>13,} rounds  {row.figure}  {row.grade}")
             lines += [
-                f"{'':>15}{each.kind:<15} {each.ratio:.3f}  {each.grade}"
+                f"{'':>15}{each.kind:<15} {each.figure}  {each.grade}"
                 for each in self.kinds_at(epsilon, self.horizons[-1])
             ]
-        lines += [] if self.advice is None else [self.advice]
+        lines += [self.advice] if self.costs else []
         return "\n".join(lines)
 
     def __repr__(self) -> str:

@@ -23,10 +23,10 @@ from capri.epoch.decide import Decisions
 from capri.epoch.notice import unsaid
 from capri.epoch.plan import EpochRecord
 from capri.epoch.problem import Problem
-from capri.epoch.scale import RewardScale
+from capri.epoch.rewards import RewardScale
 from capri.errors import ConfigurationError
 from capri.forecast.functions import KNOWN, RandomFunctions
-from capri.forecast.result import ExpectedEpoch, ExpectedKind, ExpectedRegret, Forecast, KernelCost
+from capri.forecast.result import ExpectedEpoch, ExpectedRegret, Forecast, KernelCost
 from capri.learners.options import PracticalOptions
 from capri.learners.presets import Options, checked_horizon
 from capri.privacy.budget import Budget
@@ -145,7 +145,7 @@ def forecast(
             for outlook in _epoch_outlooks(epsilon, runs, policy.problem)
         ),
         kinds=tuple(
-            _of_kind(epsilon, rounds, kind, regrets, uniform, world)
+            _outlook(epsilon, rounds, regrets, uniform, world.shares_of(kind), kind)
             for epsilon, curve in curves.items()
             for rounds, regrets in curve.items()
             if rounds in asked
@@ -339,39 +339,22 @@ def _outlook(
     regrets: Sequence[float],
     uniform: Sequence[float],
     shares: FloatArray,
+    kind: str = "all",
 ) -> ExpectedRegret:
     """Means over functions by their shares ``p``, with standard errors ``sd sqrt(sum p^2)``."""
     counted = shares > 0
     regret, weights = np.array(regrets)[counted], shares[counted]
     ratio, rate = regret / np.array(uniform)[counted], sqrt(float(weights @ weights))
+    alone = len(regret) == 1  # which says nothing of the spread
     return ExpectedRegret(
-        epsilon=epsilon,
-        rounds=rounds,
-        regret_per_round=float(weights @ regret),
-        regret_standard_error=rate * float(regret.std(ddof=1)),
-        ratio=float(weights @ ratio),
-        ratio_standard_error=rate * float(ratio.std(ddof=1)),
-    )
-
-
-def _of_kind(
-    epsilon: float,
-    rounds: int,
-    kind: str,
-    regrets: Sequence[float],
-    uniform: Sequence[float],
-    world: RandomFunctions,
-) -> ExpectedKind:
-    """The mean over the functions of one kind."""
-    mine = [number for number in range(len(regrets)) if world.kind_of(number) == kind]
-    ratio = np.array(regrets)[mine] / np.array(uniform)[mine]
-    return ExpectedKind(
         kind=kind,
         epsilon=epsilon,
         rounds=rounds,
-        functions=len(mine),
-        ratio=float(ratio.mean()),
-        ratio_standard_error=float(ratio.std(ddof=1)) / sqrt(len(mine)) if len(mine) > 1 else None,
+        functions=len(regret),
+        regret_per_round=float(weights @ regret),
+        regret_standard_error=nan if alone else rate * float(regret.std(ddof=1)),
+        ratio=float(weights @ ratio),
+        ratio_standard_error=nan if alone else rate * float(ratio.std(ddof=1)),
     )
 
 

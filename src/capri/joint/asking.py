@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Self
 
-from capri.epoch.digests import configuration_digest
 from capri.epoch.problem import Problem
-from capri.epoch.scale import rescaled
+from capri.epoch.rewards import rescaled
+from capri.epoch.storage import configuration_digest
 from capri.errors import BudgetError, ConfigurationError
 from capri.joint.engine import Engine
 from capri.joint.persistence import Configuration

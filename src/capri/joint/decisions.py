@@ -21,13 +21,12 @@ from capri.epoch.decide import Decisions
 from capri.epoch.ids import DecisionIds
 from capri.epoch.modes import Logged, serve
 from capri.errors import StorageError
-from capri.joint.loop import EpochLoop
 from capri.joint.slots import FullError, SlotBook, Slots
-from capri.joint.state import TURNS, OvertakenError
+from capri.joint.state import TURNS, PublicState
 from capri.privacy.randomness import Streams
 from capri.store.codec import VOID, Played, owned
-from capri.store.repository import Remembered
-from capri.store.view import View
+from capri.store.repository import OvertakenError, Remembered
+from capri.store.view import Unit, View
 
 
 @dataclass(eq=False, slots=True)
@@ -59,7 +58,8 @@ class Decider:
 
     def __init__(
         self,
-        loop: EpochLoop,
+        state: PublicState,
+        plan_now: Callable[[], None],
         streams: Streams,
         ids: DecisionIds,
         *,
@@ -67,8 +67,8 @@ class Decider:
         retention: float,
         now: Callable[[], float],
     ) -> None:
-        state = loop.state
-        self._loop, self._state, self._streams = loop, state, streams
+        """``plan_now``: asked for where nothing can be decided before the next epoch is planned."""
+        self._state, self._plan, self._streams = state, plan_now, streams
         self._repository, self._rows, self._ids = state.repository, state.repository.rows, ids
         self._problem = state.problem
         self._retention, self._now = retention, now
@@ -118,7 +118,7 @@ class Decider:
 
     def _decide(
         self,
-        unit: Any,
+        unit: Unit,
         view: View,
         visits: Visits,
         leased: Slots | None,
@@ -126,7 +126,7 @@ class Decider:
     ) -> tuple[Decisions, BoolArray, int]:
         """Decisions, which visits were kept, and how many slots were filled."""
         joined = [] if leased is None else [leased.epoch.number]
-        issued, generation = self._repository.join(unit, joined)
+        issued, generation = unit.join_epochs(joined)
         if generation != view.generation:
             raise OvertakenError
         known: dict[str, Remembered] = {}
@@ -153,7 +153,7 @@ class Decider:
 
     def _play(
         self,
-        unit: Any,
+        unit: Unit,
         view: View,
         visits: Visits,
         fresh: IntArray,
@@ -248,7 +248,7 @@ class Decider:
     def _plan_now(self) -> None:
         """Nothing can be decided before the next epoch is planned."""
         try:
-            self._loop.plan_now()
+            self._plan()
         except OvertakenError:
             return
         if self._state.at_the_horizon():

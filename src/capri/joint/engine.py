@@ -4,7 +4,7 @@
 
 Every change is one unit of work of the repository (:mod:`capri.store.repository`). When steps are
 taken is the pace (:mod:`capri.joint.pace`); which steps there are is said in
-:mod:`capri.joint.steps`.
+:mod:`capri.joint.loop`.
 """
 
 import time
@@ -12,34 +12,30 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
-from threading import Thread
 from typing import Any
 
-from capri.arrays import BoolArray, FloatArray, IntArray
-from capri.epoch.available import Sets
+from capri.arrays import FloatArray, IntArray
 from capri.epoch.course import Course
-from capri.epoch.decide import Decisions
 from capri.epoch.ids import SIMULATED, DecisionIds
-from capri.epoch.modes import Logged, Mode, Operation
+from capri.epoch.modes import Mode
 from capri.epoch.plan import EpochPlan, Segment
 from capri.epoch.problem import Problem
 from capri.epoch.shadow import ShadowRecord
 from capri.errors import ConfigurationError
-from capri.joint.decisions import Decider, Visits
+from capri.joint.decisions import Decider
 from capri.joint.loop import EpochLoop
 from capri.joint.pace import Background, Pace, Synchronous
 from capri.joint.release import stored_columns
 from capri.joint.rewards import Rewards
-from capri.joint.state import PublicState, kept_actions, repeated
-from capri.joint.steps import Steps
+from capri.joint.state import PublicState, repeated
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger, ReleaseEvent
 from capri.privacy.randomness import Streams
-from capri.privacy.users import Participation, UserId, UserLimit
-from capri.spaces import Actions
+from capri.privacy.users import UserId, check_users, user_digest
 from capri.store.codec import PlainCodec
 from capri.store.memory import MemoryRepository
-from capri.store.repository import Forgotten, Repository, Rows
+from capri.store.repository import Forgotten, Repository, Rows, kept_actions
+from capri.store.view import Unit
 
 DEFAULT_RETENTION = timedelta(days=30)
 
@@ -107,21 +103,19 @@ class Clock:
         return time.time() if self.given is None else self.given().timestamp()
 
 
-class RepositoryUsers(Participation):
+class RepositoryUsers:
     """Users' counts in a repository, under digests with its salt."""
 
-    def __init__(self, limit: UserLimit, rows: Rows[Any]) -> None:
-        super().__init__(limit)
+    def __init__(self, rows: Rows[Any]) -> None:
         self._rows = rows
 
     def digests(self, users: Sequence[UserId]) -> list[str]:
         """What stands for the users in the repository."""
-        self.salt = self._rows.salt
-        return [self._digest(user) for user in users]
+        return [user_digest(user, self._rows.salt) for user in users]
 
     def epochs_of(self, user: UserId) -> Counter[int]:
         """Contributions of a user by epoch."""
-        self.check([user])
+        check_users([user])
         return Counter(self._rows.visits_of(self.digests([user])[0]))
 
 
@@ -130,7 +124,7 @@ class Engine:
 
     def __init__(
         self,
-        repository: Repository[Any],
+        repository: Repository,
         *,
         problem: Problem,
         course: Course,
@@ -147,13 +141,18 @@ class Engine:
         self.state = state = PublicState(
             repository, problem, course, streams, clock, self._publish, horizon
         )
-        self.steps = Steps(state, streams, gate, ledger)
-        self.loop = EpochLoop(self.steps)
+        self.loop = EpochLoop(state, streams, gate, ledger)
         self.hooks.skip(len(self.course.records))  # of before this process came
-        self.steps.releases.clean_log()
+        self.loop.releases.clean_log()
         self.ids = SIMULATED if streams.simulated else repository.ids
         self.decider = Decider(
-            self.loop, streams, self.ids, horizon=horizon, retention=retention, now=clock
+            state,
+            self.loop.plan_now,
+            streams,
+            self.ids,
+            horizon=horizon,
+            retention=retention,
+            now=clock,
         )
         self._rewards = Rewards(state)
         kind = Synchronous if state.synchronous else Background
@@ -178,44 +177,12 @@ class Engine:
         """What was learnt, as of the newest law this process has read."""
         return self.state.course
 
-    @property
-    def actions(self) -> Actions:
-        """Those of now."""
-        return self.course.learner.problem.actions
-
-    @property
-    def newest_epoch(self) -> int:
-        """The number of the epoch that was planned last, 1 before the first."""
-        return max(1, self.repository.last_epoch())
-
-    def recall(self, other: "Engine") -> None:
-        """Plans and laws that another engine has read already."""
-        self.state.recall(other.state)
-
     # -- serving ----------------------------------------------------------------------------------
-
-    def decide(
-        self,
-        rows: FloatArray,
-        valid: BoolArray | None,
-        users: Sequence[str] | None,
-        keys: Sequence[str] | None,
-        logged: Logged | None = None,
-        wanted: IntArray | None = None,
-        available: Sets | None = None,
-    ) -> tuple[Decisions, BoolArray]:
-        """Decide for some visits; users are given as digests."""
-        digests = None if keys is None else self.repository.rows.key_digests(keys)
-        return self.pace.decide(Visits(rows, valid, users, digests, logged, wanted, available))
 
     def reward(self, numbers: IntArray, values: FloatArray, keys: Sequence[str] | None) -> IntArray:
         """Keep rewards; a status for each."""
         self.pace.check()
         return self._rewards.reward(numbers, values, keys)
-
-    def look(self) -> None:
-        """Read what is public now, and keys that were rotated; nothing heavier."""
-        self.state.look()
 
     def refresh(self) -> None:
         """Read what others have published since."""
@@ -232,11 +199,11 @@ class Engine:
     def set_mode(self, mode: Mode) -> None:
         """From the next decision on, in every process: each compares the generation."""
 
-        def prepare() -> Callable[[Any], None]:
+        def prepare() -> Callable[[Unit], None]:
             for problem in self.state.problems(self.state.ground):
                 mode.check(problem.actions)
 
-            def change(unit: Any) -> None:
+            def change(unit: Unit) -> None:
                 _, generation = self.state.current(unit)
                 record = mode.to_dict()
                 self.repository.note_operation(unit, generation, "mode", record, self.clock())
@@ -253,14 +220,15 @@ class Engine:
         """
         repository = self.repository
 
-        def prepare() -> Callable[[Any], None]:
+        def prepare() -> Callable[[Unit], None]:
             problem = renewed(self.state.problems(self.state.ground)[-1])
             kept = kept_actions(problem, repository.codec)
             digest, count = repository.codec.mark(kept).hex(), problem.actions.count
 
-            def change(unit: Any) -> None:
+            def change(unit: Unit) -> None:
                 _, generation = self.state.current(unit)
-                repository.offer(unit, generation + 1, kept)
+                unit.delete("catalogues", epoch=None)  # one that was never played
+                unit.insert("catalogues", [(generation + 1, None, kept)])
                 record = {"version": generation + 1, "actions": count, "digest": digest}
                 repository.note_operation(unit, generation, "catalogue", record, self.clock())
 
@@ -268,7 +236,7 @@ class Engine:
 
         self._publish_change(prepare)
 
-    def _publish_change(self, prepare: Callable[[], Callable[[Any], None]]) -> None:
+    def _publish_change(self, prepare: Callable[[], Callable[[Unit], None]]) -> None:
         """A change by an operator is one publication, seen by every process."""
 
         def step() -> None:
@@ -278,10 +246,6 @@ class Engine:
                 self.state.refresh()  # and let the anchor know
 
         repeated(self.state, step)
-
-    def operations(self) -> tuple[Operation, ...]:
-        """What operators did."""
-        return self.repository.operations()
 
     def shadows(self) -> tuple[ShadowRecord, ...]:
         """What the policy would have been worth, for each released epoch with shadow visits."""
@@ -302,21 +266,11 @@ class Engine:
         finally:
             if not clean:
                 with self.state.lock:  # else a step that ends now may think otherwise
-                    self.steps.releases.unclean = True
+                    self.loop.releases.unclean = True
                 self.pace.wake()
         return done
 
     # -- epochs -----------------------------------------------------------------------------------
-
-    @property
-    def pending(self) -> bool:
-        """Whether an epoch with decisions is under way."""
-        return self.state.has_data()
-
-    @property
-    def remaining(self) -> int:
-        """Decisions that one call may ask for."""
-        return self.state.remaining()
 
     def progress(self) -> Progress:
         """How far all processes of this policy have come."""
@@ -327,7 +281,7 @@ class Engine:
         return Progress(
             decided=issued,
             released=released,
-            missed=self.repository.missed(),
+            missed=sum(bool(each) for each in self.repository.epoch_values("missed")),
             under_way=tuple(
                 UnderWay(
                     epoch=epoch.number,
@@ -368,7 +322,7 @@ class Engine:
         for epoch in self.state.look().epochs:
             for segment in epoch.segments:
                 self.state.segment(epoch.number, segment.number)
-            self.steps.check_plan(self.state.plan(epoch.number))
+            self.loop.check_plan(self.state.plan(epoch.number))
             if epoch.last is None:
                 self.state.chooser(epoch.segments[-1].law)
 
@@ -379,18 +333,6 @@ class Engine:
             for segment in epoch.segments:
                 if epoch.accepts:
                     self.state.chooser(segment.law)
-
-    def close_epoch(self, *, early: bool) -> None:
-        """Close every epoch whose decisions are all taken, or also the one under way."""
-        repeated(self.state, lambda: self.loop.close_all(early=early))
-
-    def close_full_epoch(self) -> None:
-        """Close epochs whose decisions are all taken, if none is under way."""
-        repeated(self.state, self.loop.close_full)
-
-    def runs_in(self, thread: Thread) -> bool:
-        """Whether a thread is one of its own."""
-        return self.pace.runs_in(thread)
 
     def close(self) -> None:
         """Take no more steps and give the connections back."""

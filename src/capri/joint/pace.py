@@ -152,7 +152,7 @@ class Background:
     def __init__(self, loop: EpochLoop, decider: Decider) -> None:
         self._loop, self._state, self._decider = loop, loop.state, decider
         self.planner = Worker(self.step)
-        self.settler = Worker(loop.steps.releases.settle_closed)
+        self.settler = Worker(loop.releases.settle_closed)
         self.planner.start()  # epochs on a clock also close where nobody decides
         self.settler.start()
 
@@ -196,7 +196,7 @@ class Background:
         if self.settler.started:
             self.settler.wake()
         else:
-            self._loop.steps.releases.settle_closed()
+            self._loop.releases.settle_closed()
         return soon
 
     def check(self) -> None:
@@ -214,10 +214,10 @@ class Background:
 
     def stop(self) -> None:
         """Stop both threads."""
-        self._loop.steps.planner.stop()
+        self._loop.planner.stop()
         self.planner.stop()
         self.settler.stop()
-        self._loop.steps.planner.close()
+        self._loop.planner.close()
 
 
 # Who takes the steps of an engine, and when.

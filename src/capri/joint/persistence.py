@@ -5,8 +5,6 @@ policy's repository with its configuration.
 """
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
@@ -25,20 +23,17 @@ from capri.epoch.storage import (
 )
 from capri.errors import BudgetError, ConfigurationError, PrivacyLeakWarning, StorageError
 from capri.files import digest_of
-from capri.joint.engine import Engine
-from capri.joint.state import kept_actions
-from capri.learners.presets import Options, checked_options
+from capri.learners.presets import Options
 from capri.learners.start import Observed, stored_prior
 from capri.privacy.certificate import Certificate
 from capri.privacy.randomness import Streams
 from capri.spaces import Contexts
-from capri.store.address import open_database
 from capri.store.codec import packed, unpacked
 from capri.store.memory import MemoryRepository
-from capri.store.repository import Repository
+from capri.store.repository import Repository, kept_actions
 from capri.store.rollback import Checkpoint, open_anchor
 from capri.store.sql import SqlRepository
-from capri.store.transaction import empty_store
+from capri.store.transaction import empty_store, open_database
 
 Described = tuple[dict[str, Any], dict[str, Any]]
 
@@ -122,6 +117,8 @@ def stored_settings(url: str, contexts: Contexts | None) -> dict[str, Any]:
         database.close()
     if found is None:
         raise empty_store(repr(database))
+    if found[0].get("kind") is not None:
+        raise StorageError(f"{database!r} holds what devices report: open it with LocalCapri.open")
     return _settings(*found, contexts)
 
 
@@ -171,7 +168,7 @@ def _fill_or_check(
         repository.create((values, arrays), law, None if state is None else packed(state))
         stored = repository.configuration()
         assert stored is not None
-    differences = _differences(_completed(stored), unpacked(packed(values, arrays)))
+    differences = _differences(stored, unpacked(packed(values, arrays)))
     if differences:
         raise StorageError(
             f"{repository.database!r} holds a policy of another configuration: "
@@ -191,14 +188,7 @@ def _seen(certificate: Certificate) -> Checkpoint:
         raise BudgetError(
             "this certificate is of a policy without a store: it cannot tell an older copy"
         )
-    return Checkpoint(found["line"], found["generation"], found["digest"])
-
-
-def _completed(stored: Described) -> Described:
-    """With the defaults of options that are newer than the store."""
-    values, arrays = stored
-    defaults, _ = unpacked(packed(asdict(checked_options(values["preset"], {}))))
-    return {**values, "options": defaults | values["options"]}, arrays
+    return Checkpoint(found["store_id"], found["generation"], found["digest"])
 
 
 def _differences(stored: Described, own: Described) -> list[str]:
@@ -233,22 +223,19 @@ def _flat(values: dict[str, Any], name: str = "") -> dict[str, Any]:
 
 # -- files ---------------------------------------------------------------------------------------
 
-# What a file without this was written by: a release before snapshots of repositories.
-_SNAPSHOT = "repository"
-
 
 def save_policy(
     path: str | PathLike[str],
     described: Described,
     streams: Streams,
-    engine: Engine,
+    repository: Repository,
     history: History | None,
 ) -> History | None:
     """Write a policy to one file; the history it goes on with.
 
     A simulation is written whole. Of a private run only what is public is written.
     """
-    repository = engine.repository  # one unit of work: other threads go on deciding after it
+    # One unit of work: other threads go on deciding after it.
     snapshot = repository.read(lambda unit: repository.snapshot(secret=streams.simulated))
     stored = read_policy_file(path, None)[0] if Path(path).is_file() else None
     make_room(path, stored, history)
@@ -257,7 +244,7 @@ def save_policy(
         **values,
         "simulated": streams.simulated,
         "streams": streams.state(),
-        _SNAPSHOT: snapshot[0],
+        "repository": snapshot[0],
     }
     history = None if history is None else history.next()
     if history is not None:
@@ -277,22 +264,18 @@ class Saved:
     arrays: dict[str, Any]
     settings: dict[str, Any]
 
-    @contextmanager
-    def checked(self) -> Iterator[None]:
-        """Whatever goes wrong while stored values are put together means a damaged file."""
-        with damage_as_storage_error(self.path):
-            yield
-
     def restored(
-        self, course: Course, repository: Repository[Any], streams: Streams
-    ) -> tuple[Course, Repository[Any]]:
+        self, course: Course, repository: Repository, streams: Streams
+    ) -> tuple[Course, Repository]:
         """What was learnt and what is kept, for a policy that was just built."""
         assert isinstance(repository, MemoryRepository)
         if streams.simulated:
             streams.restore(self.values["streams"])
         actions = kept_actions(course.learner.problem, repository.codec)
-        repository.restore(self.values[_SNAPSHOT], self.arrays, actions)
-        head, arrays = repository.codec.unpack(repository.law(repository.own_law))
+        repository.restore(self.values["repository"], self.arrays, actions)
+        head, arrays = repository.codec.unpack(
+            repository.value("laws", "state", generation=repository.own_law)
+        )
         course.restore(head["course"], arrays, head["plan_seconds"])
         if not streams.simulated:  # of epochs under way the data so far are lost
             course.learner.keep(repository.open_epoch)
@@ -306,11 +289,6 @@ class Saved:
 def load_policy(path: str | PathLike[str], contexts: Contexts | None) -> Saved:
     """Read a saved policy. A sampler of contexts is code and must be given again."""
     values, arrays = read_policy_file(path)
-    if _SNAPSHOT not in values:
-        raise StorageError(
-            f"{path} was written by a release before 0.1.0, in format version "
-            f"{values.get('version')}: open it with the release that wrote it"
-        )
     with damage_as_storage_error(path):
         settings = _settings(values, arrays, contexts)
     return Saved(path, values, arrays, settings)

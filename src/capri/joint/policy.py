@@ -15,8 +15,8 @@ from capri.epoch.ids import DecisionIds
 from capri.epoch.limits import Limits
 from capri.epoch.plan import Epochs
 from capri.epoch.problem import Problem, checked_problem
-from capri.epoch.rewards import checked_terms
-from capri.epoch.scale import checked_scale
+from capri.epoch.rewards import checked_scale, checked_terms
+from capri.epoch.storage import damage_as_storage_error
 from capri.errors import ConfigurationError
 from capri.joint.asking import Asking
 from capri.joint.engine import Clock, Engine, RepositoryUsers, checked_retention, in_memory
@@ -231,13 +231,13 @@ class Capri(Asking, Serving, PublicFace):
         return Course(schedule, learner, streams, timed=streams.simulated)
 
     def _assemble(
-        self, problem: Problem, streams: Streams, course: Course, repository: Repository[Any]
+        self, problem: Problem, streams: Streams, course: Course, repository: Repository
     ) -> None:
         """Put the parts together that serve users, over a repository."""
         self._streams, self._users = streams, None
         self._contexts = problem.contexts
         if problem.limit is not None:
-            self._users = RepositoryUsers(problem.limit, repository.rows)
+            self._users = RepositoryUsers(repository.rows)
         self._ledger: Ledger | None = None
         if problem.budget is not None:
             observed = self._configured.observed
@@ -245,7 +245,7 @@ class Capri(Asking, Serving, PublicFace):
                 problem.budget,
                 composition=problem.composition,
                 contributions=problem.contributions,
-                participation=self._users,
+                epochs_of=None if self._users is None else self._users.epochs_of,
                 prior=None if observed is None else observed.event,
             )
         self._gate = Gate(noise_source(streams.noise), self._ledger)
@@ -309,14 +309,14 @@ class Capri(Asking, Serving, PublicFace):
     def certificate(
         self, *, declaration: Declaration | None = None, audit: Any = None
     ) -> Certificate:
-        """The guarantee with its assumptions, mechanism and noise; of a store also its standing."""
+        """The guarantee, its assumptions, mechanism and noise; of a store also its checkpoint."""
         self._engine.refresh()
         return super().certificate(declaration=declaration, audit=audit)
 
-    def _standing(self) -> dict[str, Any] | None:
+    def _checkpoint(self) -> dict[str, Any] | None:
         """How far the store has come, for the certificate."""
-        standing = self._engine.repository.certified()
-        return None if standing is None else standing | {"missed": self.progress.missed}
+        found = self._engine.repository.certified()
+        return None if found is None else found | {"missed": self.progress.missed}
 
     def go_live(self) -> Self:
         """A private run that starts where this simulation stands, as often as one likes.
@@ -344,7 +344,7 @@ class Capri(Asking, Serving, PublicFace):
         run._lock = RLock()
         heir = rehearsed(repository, DecisionIds())
         run._assemble(self.problem, streams, self._course.branch(streams), heir)
-        run._engine.recall(self._engine)
+        run._engine.state.recall(self._engine.state)
         return run
 
     # -- files and stores -------------------------------------------------------------------------
@@ -396,7 +396,8 @@ class Capri(Asking, Serving, PublicFace):
         with self._lock:
             self._engine.refresh()
             described, streams = self._configuration(), self._streams
-            self._history = save_policy(path, described, streams, self._engine, self._history)
+            repository = self._engine.repository
+            self._history = save_policy(path, described, streams, repository, self._history)
 
     @classmethod
     def load(
@@ -414,7 +415,7 @@ class Capri(Asking, Serving, PublicFace):
         first copy is gone: two that both go on would count users twice.
         """
         found = load_policy(path, contexts)
-        with found.checked():
+        with damage_as_storage_error(path):
             policy = cls(**found.settings, clock=clock, key_retention=key_retention)
             problem, streams = policy.problem, policy._streams
             course, repository = found.restored(policy._course, policy._engine.repository, streams)
@@ -443,7 +444,7 @@ def _shut(engine: Engine, process: int) -> None:
     """
     if os.getpid() != process:
         return
-    if engine.runs_in(current_thread()):
+    if engine.pace.runs_in(current_thread()):
         Thread(target=engine.close, name="capri-closing", daemon=True).start()
     else:
         engine.close()

@@ -37,15 +37,15 @@ from capri.epoch.plan import EpochPlan, Segment
 from capri.epoch.problem import Problem
 from capri.epoch.rewards import settled
 from capri.epoch.shadow import ShadowSum
-from capri.joint.state import OvertakenError, PublicState
+from capri.joint.state import PublicState
 from capri.privacy.gate import Departure, Gate
 from capri.privacy.ledger import Ledger, ReleaseEvent
 from capri.privacy.promise import PrivacyModel
 from capri.privacy.randomness import Streams
 from capri.spaces import FixedActions
 from capri.store.codec import DEFAULT, SHADOW, VOID
-from capri.store.repository import EpochPart
-from capri.store.view import CLOSED, RELEASED, WAITING, EpochRow
+from capri.store.repository import EpochPart, OvertakenError
+from capri.store.view import CLOSED, RELEASED, WAITING, EpochRow, Unit
 
 # All in seconds. The last two: after which others release what the process that closed an epoch
 # has not; and no release is that far ahead, unless the clock was set back.
@@ -190,6 +190,11 @@ def _pairs(problem: Problem, numbers: FloatArray, action: IntArray) -> FloatArra
     return problem.actions.chosen(numbers, action)
 
 
+def _is_closed(unit: Unit, epoch: int) -> bool:
+    """Whether an epoch waits for its release."""
+    return bool(unit.select("epochs", ("number",), number=epoch, state=CLOSED))
+
+
 class Releases:
     """Closes epochs, adds them up, and lets each out of the gate once."""
 
@@ -216,11 +221,11 @@ class Releases:
         if due is None or not 0 <= self._now() - due <= _GRACE:
             due = self._now()
 
-        def close(unit: Any) -> None:
-            self.repository.hold(unit, epoch.number)
+        def close(unit: Unit) -> None:
+            unit.hold_epoch(epoch.number)
             _, generation = self._state.current(unit)
             self._state.move(unit, epoch.number, WAITING, CLOSED)
-            self.repository.set_epoch(unit, epoch.number, due=due)
+            unit.update("epochs", {"due": due}, number=epoch.number)
             self.repository.publish(unit, generation, b"close %d" % epoch.number)
 
         self._state.write(close)
@@ -311,14 +316,14 @@ class Releases:
         kept = self._noisy(number)
         mark = self._mark(kept)
 
-        def release(unit: Any) -> None:
-            self.repository.hold(unit, number)
-            if self.repository.state_of(unit, number) != CLOSED:
+        def release(unit: Unit) -> None:
+            unit.hold_epoch(number)
+            if not _is_closed(unit, number):
                 return  # by another process
-            _, generation = self.repository.lock(unit)
+            _, generation = unit.lock()
             self._state.move(unit, number, CLOSED, RELEASED)
             values = {"released": generation + 1, "release": kept, "missed": missed}
-            self.repository.set_epoch(unit, number, **values)
+            unit.update("epochs", values, number=number)
             self.repository.rows.forget(unit, number, first, last, self._now())
             self.repository.publish(unit, generation, b"release %d " % number + mark)
 
@@ -353,11 +358,11 @@ class Releases:
         """
         repository = self.repository
 
-        def keep(unit: Any) -> Any:
-            repository.hold(unit, epoch)
+        def keep(unit: Unit) -> Any:
+            unit.hold_epoch(epoch)
             self._state.current(unit)
             kept = repository.rows.draw_of(unit, epoch)
-            if kept is not None or repository.state_of(unit, epoch) != CLOSED or drawn is None:
+            if kept is not None or not _is_closed(unit, epoch) or drawn is None:
                 return kept
             repository.rows.write_draw(unit, epoch, drawn)
             repository.write_streams(unit, self._streams)
@@ -371,8 +376,8 @@ class Releases:
     def _draw(self, number: int) -> Any:
         """The sum of an epoch with its noise, accounted for; not if another process was faster."""
 
-        def account(unit: Any) -> Ledger | None:
-            if self.repository.join(unit, ())[1] != self._state.ground.generation:
+        def account(unit: Unit) -> Ledger | None:
+            if unit.join_epochs(())[1] != self._state.ground.generation:
                 raise OvertakenError
             return self._account(unit)
 
@@ -383,7 +388,7 @@ class Releases:
         self._departed[number] = self._mark(drawn), departures
         return drawn
 
-    def _account(self, unit: Any) -> Ledger | None:
+    def _account(self, unit: Unit) -> Ledger | None:
         """The account as the repository has it, apart: what comes of it counts once published."""
         if self._ledger is None:
             return None

@@ -8,7 +8,6 @@ a user was rewarded.
 from collections.abc import Sequence
 from datetime import timedelta
 from math import isfinite
-from typing import Any
 
 import numpy as np
 
@@ -23,9 +22,9 @@ from capri.epoch.rewards import (
     UNKNOWN,
     first_valid,
 )
-from capri.joint.state import TURNS, OvertakenError, PublicState
-from capri.store.repository import Combined
-from capri.store.view import OPEN, EpochRow, View
+from capri.joint.state import TURNS, PublicState
+from capri.store.repository import Combined, OvertakenError
+from capri.store.view import OPEN, EpochRow, Unit, View
 
 _NOTHING = Combined(float("nan"), ())
 # The last slot of an epoch whose end is open.
@@ -56,7 +55,7 @@ class Rewards:
         raise self._state.never_current()
 
     def _reward(
-        self, unit: Any, view: View, numbers: IntArray, values: FloatArray, names: list[bytes]
+        self, unit: Unit, view: View, numbers: IntArray, values: FloatArray, names: list[bytes]
     ) -> IntArray:
         open_for = [
             (epoch, (numbers >= epoch.first) & (numbers < (epoch.last or _ENDLESS)))
@@ -64,7 +63,7 @@ class Rewards:
             if epoch.accepts
         ]
         joined = [epoch.number for epoch, own in open_for if own.any()]
-        issued, generation = self._repository.join(unit, joined)
+        issued, generation = unit.join_epochs(joined)
         if generation != view.generation:
             raise OvertakenError
         known = (numbers >= 0) & (numbers < issued)
@@ -89,17 +88,17 @@ class Rewards:
         return ended is not None and now >= ended + wait.total_seconds()
 
     def _accept(
-        self, unit: Any, numbers: IntArray, values: FloatArray, names: list[bytes]
+        self, unit: Unit, numbers: IntArray, values: FloatArray, names: list[bytes]
     ) -> IntArray:
         """Keep rewards whose epochs take them; a status for each.
 
         A slot that nobody filled is unknown; of the others some count for nothing.
         """
-        standing = self._rows.standing(unit, numbers)
+        first = self._rows.first_statuses(unit, numbers)
         if self._keyed:
-            return self._combine(unit, standing, numbers, values, names)
-        standing[(standing == ACCEPTED) & self._rows.rewarded(unit, numbers)] = DUPLICATE
-        statuses = first_valid(standing, numbers, values)
+            return self._combine(unit, first, numbers, values, names)
+        first[(first == ACCEPTED) & self._rows.rewarded(unit, numbers)] = DUPLICATE
+        statuses = first_valid(first, numbers, values)
         taken = statuses == ACCEPTED
         if taken.any() and not self._rows.write_first(unit, numbers[taken], values[taken]):
             raise OvertakenError  # another process was faster with a reward for the same decision
@@ -107,8 +106,8 @@ class Rewards:
 
     def _combine(
         self,
-        unit: Any,
-        standing: IntArray,
+        unit: Unit,
+        first: IntArray,
         numbers: IntArray,
         values: FloatArray,
         names: list[bytes],
@@ -116,7 +115,7 @@ class Rewards:
         """Each reward with what came before for its decision."""
         before = self._rows.combined(unit, numbers)
         totals = dict(before)
-        statuses, changed = standing.copy(), set[int]()
+        statuses, changed = first.copy(), set[int]()
         rows = zip(numbers.tolist(), values.tolist(), names, strict=True)
         for place, (number, value, name) in enumerate(rows):
             if statuses[place] != ACCEPTED:

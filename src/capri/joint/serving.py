@@ -21,9 +21,11 @@ from capri.epoch.problem import Problem, with_actions
 from capri.epoch.rewards import RewardStatus, warn_of_ignored
 from capri.epoch.shadow import ShadowRecord
 from capri.errors import BudgetError, ConfigurationError, ShapeError
+from capri.joint.decisions import Visits
 from capri.joint.engine import Engine, Progress, RepositoryUsers
+from capri.joint.state import repeated
 from capri.privacy.randomness import Streams
-from capri.privacy.users import UserId
+from capri.privacy.users import UserId, check_users
 from capri.spaces import Contexts, FixedActions, as_contexts, as_visits
 from capri.store.repository import Forgotten
 
@@ -110,7 +112,9 @@ class Serving(ABC):
         kept depends on what earlier users did, which no ledger here accounts for.
         """
         rows = as_contexts(self._contexts.encoded(contexts), self._contexts.dimension)
-        wanted = as_wanted(action_index, len(rows), self._engine.actions.count)
+        wanted = as_wanted(
+            action_index, len(rows), self._engine.course.learner.problem.actions.count
+        )
         if self.private:
             raise ConfigurationError(
                 "a private policy replays no log: who is kept would depend on other users' data. "
@@ -146,8 +150,10 @@ class Serving(ABC):
             self._check_users(users, len(rows))
         if len(rows) == 0:
             return self._no_decisions(), np.empty(0, dtype=np.bool_)
+        engine = self._engine
         digests = None if users is None or self._users is None else self._users.digests(users)
-        return self._engine.decide(rows, valid, digests, keys, logged, wanted, available)
+        names = None if keys is None else engine.repository.rows.key_digests(keys)
+        return engine.pace.decide(Visits(rows, valid, digests, names, logged, wanted, available))
 
     def _sets(self, available: object, count: int, *, single: bool = False) -> Sets | None:
         """Sets of available actions, as they were given."""
@@ -168,13 +174,13 @@ class Serving(ABC):
         if users is not None and len(users) != count:
             raise ShapeError(f"one user id per context is needed: {count}, got {len(users)}")
         if users is not None and self._users is not None:
-            self._users.check(users)  # before a full epoch is closed by this visit
+            check_users(users)  # before a full epoch is closed by this visit
 
     def _no_decisions(self) -> Decisions:
-        nobody, nothing, actions = np.empty(0, dtype=np.int64), np.empty(0), self._engine.actions
-        features, epoch = np.empty((0, actions.dimension)), self._engine.newest_epoch
-        names = actions.names
-        return Decisions(nobody, epoch, nobody, features, nothing, nobody, self._ids, names)
+        nobody, nothing = np.empty(0, dtype=np.int64), np.empty(0)
+        actions, state = self._engine.course.learner.problem.actions, self._engine.state
+        features, epoch = np.empty((0, actions.dimension)), max(1, state.following() - 1)
+        return Decisions(nobody, epoch, nobody, features, nothing, nobody, self._ids, actions.names)
 
     # -- rewards ----------------------------------------------------------------------------------
 
@@ -221,7 +227,7 @@ class Serving(ABC):
         """
         found = decision_rewards(decisions, rewards, self._ids)
         if (found[0] == NOBODY).any():
-            self._engine.look()
+            self._engine.state.look()
             found = decision_rewards(decisions, rewards, self._ids)
         return found
 
@@ -252,7 +258,7 @@ class Serving(ABC):
     @property
     def pending(self) -> bool:
         """Whether an epoch with decisions is under way."""
-        return self._engine.pending
+        return self._engine.state.has_data()
 
     @property
     def progress(self) -> Progress:
@@ -266,7 +272,7 @@ class Serving(ABC):
         As many as come before the next public event: an epoch that is full, a release that is due.
         Where a release is due first that may tell of a change, as many as fit in any case.
         """
-        return self._engine.remaining
+        return self._engine.state.remaining()
 
     def warm(self) -> None:
         """Do now what the next decision would wait for: planning, and reading what is played."""
@@ -299,7 +305,8 @@ class Serving(ABC):
         scaled by the decisions that were made.
         """
         self._check_process()
-        self._engine.close_epoch(early=early)
+        engine = self._engine
+        repeated(engine.state, lambda: engine.loop.close_all(early=early))
 
     def close_full_epoch(self) -> None:
         """Close epochs whose decisions are all taken, if none is under way; else nothing happens.
@@ -307,7 +314,7 @@ class Serving(ABC):
         Those that wait for rewards go on waiting while another epoch takes decisions.
         """
         self._check_process()
-        self._engine.close_full_epoch()
+        repeated(self._engine.state, self._engine.loop.close_full)
 
     # -- operating --------------------------------------------------------------------------------
 
@@ -319,7 +326,7 @@ class Serving(ABC):
     @property
     def operations(self) -> tuple[Operation, ...]:
         """Every change of mode, catalogue and keys, in order."""
-        return self._engine.operations()
+        return self._engine.repository.operations()
 
     @property
     def shadow(self) -> tuple[ShadowRecord, ...]:
@@ -366,7 +373,7 @@ class Serving(ABC):
                 "only a store with contributions_per_user knows what belongs to whom: without "
                 "ids of users nothing that is kept can be found, and goes with its release"
             )
-        self._users.check([user])
+        check_users([user])
         return self._engine.forget_user(self._users.digests([user])[0])
 
     def _renewed(self, actions: object) -> Callable[[Problem], Problem]:

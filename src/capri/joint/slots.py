@@ -8,13 +8,13 @@ lease is worth nothing once its epoch is closed.
 import time
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from capri.errors import HorizonError
-from capri.joint.state import OvertakenError, PublicState
+from capri.joint.state import PublicState
 from capri.privacy.randomness import Streams
-from capri.store.repository import OwnLock
-from capri.store.view import EpochRow, View
+from capri.store.repository import OvertakenError, OwnLock
+from capri.store.view import EpochRow, Unit, View
 
 # Slots are leased for about this many seconds of use, and never more than a share of the epoch.
 _LEASE_SECONDS = 0.25
@@ -102,7 +102,7 @@ class SlotBook:
             "ask for at most policy.remaining at once"
         )
 
-    def count(self, unit: Any, view: View, slots: Slots, count: int) -> None:
+    def count(self, unit: Unit, view: View, slots: Slots, count: int) -> None:
         """Move the counter behind slots that were filled or leased; let clocks run.
 
         An epoch whose wait ends with these slots is due now: all that becomes public of it counts
@@ -111,7 +111,7 @@ class SlotBook:
         if count == 0:
             return
         end = slots.numbers[0] + count
-        self._repository.set_issued(unit, end)
+        unit.set_counter("issued", end)
         self._repository.write_streams(unit, self._streams)
         generation = view.generation
         if not self._state.synchronous:
@@ -127,18 +127,18 @@ class SlotBook:
             if slots.numbers[0] < slots.epoch.first + slots.epoch.length <= end:
                 self._note(unit, slots.epoch, generation, "filled")
 
-    def _note(self, unit: Any, epoch: EpochRow, generation: int, what: str) -> None:
+    def _note(self, unit: Unit, epoch: EpochRow, generation: int, what: str) -> None:
         """The public time at which an epoch began, was full, or had waited long enough."""
-        self._repository.set_epoch(unit, epoch.number, **{what: self._state.now()})
+        unit.update("epochs", {what: self._state.now()}, number=epoch.number)
         self._repository.publish(unit, generation, f"{what} {epoch.number}".encode())
 
-    def _begin_waits(self, unit: Any, view: View) -> None:
+    def _begin_waits(self, unit: Unit, view: View) -> None:
         """Waits by time that run from the first decision of the epoch that follows."""
         wait = self._state.problem.rewards.wait
         for waiting in view.waiting:
             if isinstance(wait, timedelta) and waiting.closes_at is None:
                 closes_at = self._state.now() + wait.total_seconds()
-                self._repository.set_epoch(unit, waiting.number, closes_at=closes_at)
+                unit.update("epochs", {"closes_at": closes_at}, number=waiting.number)
 
     def take(self, view: View, count: int) -> Slots:
         """Slots to fill, from the lease or from a new one."""
@@ -169,9 +169,9 @@ class SlotBook:
         epoch = next((each for each in view.epochs if each.number == lease.epoch.number), None)
         return epoch is not None and epoch.accepts
 
-    def _extend(self, unit: Any, view: View, count: int) -> Slots:
+    def _extend(self, unit: Unit, view: View, count: int) -> Slots:
         """Lease slots, as many as are used up in a moment."""
-        issued, generation = self._repository.lock(unit)
+        issued, generation = unit.lock()
         if generation != view.generation:
             raise OvertakenError
         least = self.at(view, issued, count)

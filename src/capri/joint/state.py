@@ -10,21 +10,16 @@ from typing import Any, TypeVar
 from capri.epoch.course import Course
 from capri.epoch.decide import Chooser
 from capri.epoch.plan import EpochPlan, Segment
-from capri.epoch.problem import Problem, with_actions
+from capri.epoch.problem import Problem
 from capri.epoch.storage import (
-    actions_from_state,
-    actions_state,
     plan_from_state,
     segment_from_state,
 )
 from capri.errors import HorizonError, StorageError
-from capri.joint.planner import PlanResult
 from capri.privacy.ledger import ReleaseEvent
 from capri.privacy.randomness import Streams
-from capri.spaces import FixedActions
-from capri.store.codec import Codec
-from capri.store.repository import OwnLock, Repository
-from capri.store.view import OPEN, EpochRow, View
+from capri.store.repository import OvertakenError, OwnLock, Repository, problem_with
+from capri.store.view import OPEN, EpochRow, Unit, View
 
 Result = TypeVar("Result")
 
@@ -35,23 +30,6 @@ _SHARE = 64
 # How often in a row a call or a step may be overtaken: others at work account for a few times, and
 # a store that never agrees with what was read of it must not be asked for ever.
 TURNS = 1000
-
-
-def kept_actions(problem: Problem, codec: Codec) -> Any:
-    """A version of the actions, as it is kept."""
-    if not isinstance(problem.actions, FixedActions):
-        return codec.pack({})  # contexts bring their own
-    return codec.pack(actions_state(problem.actions), {"rows": problem.actions.rows})
-
-
-def problem_with(problem: Problem, kept: Any, codec: Codec) -> Problem:
-    """The problem with another version of its actions: the inverse of :func:`kept_actions`."""
-    values, arrays = codec.unpack(kept)
-    return with_actions(problem, actions_from_state(values, arrays["rows"]))
-
-
-class OvertakenError(Exception):
-    """Another process has published something since the view was read: look again."""
 
 
 def repeated(state: "PublicState", step: Callable[[], Result]) -> Result:
@@ -67,7 +45,7 @@ def repeated(state: "PublicState", step: Callable[[], Result]) -> Result:
 class StepLock:
     """Of steps: one thread of a process takes them, and none of a forked child."""
 
-    def __init__(self, repository: Repository[Any]) -> None:
+    def __init__(self, repository: Repository) -> None:
         self._repository, self._lock = repository, OwnLock()
 
     def __enter__(self) -> None:
@@ -83,7 +61,7 @@ class PublicState:
 
     def __init__(
         self,
-        repository: Repository[Any],
+        repository: Repository,
         problem: Problem,
         course: Course,
         streams: Streams,
@@ -106,7 +84,9 @@ class PublicState:
         self.played = 0  # releases behind the law of the newest segment
         self._noted = -1
         if self.law >= 0:  # the course is where the repository is
-            head, _ = repository.codec.unpack(repository.law(self.law))
+            head, _ = repository.codec.unpack(
+                repository.value("laws", "state", generation=self.law)
+            )
             self.played, self.catalogue = head["played"], head.get("catalogue", 0)
             self.versions = {self.catalogue: problem}
         self._timed = problem.rewards.timed
@@ -195,7 +175,7 @@ class PublicState:
 
     def _law_of(self, law: int) -> tuple[dict[str, Any], dict[str, Any]] | None:
         """A law, None if no epoch plays it any more."""
-        found = self.repository.law(law)
+        found = self.repository.value("laws", "state", generation=law)
         return None if found is None else self.repository.codec.unpack(found)
 
     def _new_events(self) -> list[ReleaseEvent]:
@@ -231,23 +211,32 @@ class PublicState:
                 found = self.choosers[law]
         return found
 
-    def adopt(self, result: PlanResult, law: int, catalogue: int) -> None:
+    def adopt(
+        self,
+        course: Course,
+        *,
+        law: int,
+        played: int,
+        catalogue: int,
+        chooser: Chooser | None,
+        plan: EpochPlan | None,
+    ) -> None:
         """Go on from what was computed and published here: it need not be read again."""
-        self.course, self.law, self.played = result.course, law, result.played
-        self._learnt = result.course.learnt
-        self.catalogue = catalogue
+        self.course, self.law, self.played, self.catalogue = course, law, played, catalogue
+        self._learnt = course.learnt
         with self._loading:
-            if result.chooser is not None:
-                self.choosers = {**self.choosers, law: result.chooser}
-            if result.plan is not None:
-                self._plans[result.plan.epoch] = result.plan
+            if chooser is not None:
+                self.choosers = {**self.choosers, law: chooser}
+            if plan is not None:
+                self._plans[plan.epoch] = plan
         self.refresh()
 
     def plan(self, epoch: int) -> EpochPlan:
         """The plan of an epoch."""
         found = self._plans.get(epoch)
         if found is None:
-            values, arrays = self.repository.codec.unpack(self.repository.plan(epoch))
+            kept = self.repository.value("epochs", "plan", number=epoch)
+            values, arrays = self.repository.codec.unpack(kept)
             found = self._plans[epoch] = plan_from_state(values, arrays, self.problem.kernel)
         return found
 
@@ -255,7 +244,7 @@ class PublicState:
         """A segment of an epoch."""
         found = self._segments.get((epoch, number))
         if found is None:
-            kept = self.repository.segment(epoch, number)
+            kept = self.repository.value("segments", "segment", epoch=epoch, number=number)
             values, arrays = self.repository.codec.unpack(kept)
             found = segment_from_state(values, arrays, self.problem.kernel, self.plan(epoch))
             self._segments[epoch, number] = found
@@ -276,22 +265,22 @@ class PublicState:
 
     # -- units of work ----------------------------------------------------------------------------
 
-    def current(self, unit: Any) -> tuple[int, int]:
+    def current(self, unit: Unit) -> tuple[int, int]:
         """Slots handed out and generation, both locked; refused if the ground is an older one."""
-        issued, generation = self.repository.lock(unit)
+        issued, generation = unit.lock()
         if generation != self.ground.generation:
             raise OvertakenError
         return issued, generation
 
-    def write(self, function: Callable[[Any], Any]) -> Any:
+    def write(self, function: Callable[[Unit], Any]) -> Any:
         """Run a step as one unit of work, and look at what it has come to."""
         result = self.repository.write(function)
         self.survey()
         return result
 
-    def move(self, unit: Any, epoch: int, before: str, after: str) -> None:
+    def move(self, unit: Unit, epoch: int, before: str, after: str) -> None:
         """An epoch from one state to the next, and from no other: each step is taken once."""
-        if not self.repository.move(unit, epoch, before, after):
+        if not unit.update("epochs", {"state": after}, number=epoch, state=before):
             raise OvertakenError
 
     # -- conditions -------------------------------------------------------------------------------
@@ -339,7 +328,7 @@ class PublicState:
 
     def following(self) -> int:
         """The number of the next epoch."""
-        return self.repository.last_epoch() + 1
+        return max(self.repository.epoch_values("number"), default=0) + 1
 
     def effect(self, epoch: EpochRow, issued: int) -> int:
         """The public slot at which a change takes effect: the next multiple that nobody holds."""

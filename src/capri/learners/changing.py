@@ -16,7 +16,7 @@ from capri.epoch import play
 from capri.epoch.learner import Learner, Lesson
 from capri.epoch.notice import Notice
 from capri.epoch.plan import Release
-from capri.epoch.prices import priced
+from capri.epoch.play import priced
 from capri.epoch.problem import Problem
 from capri.errors import ConfigurationError
 from capri.features import Span

@@ -34,8 +34,7 @@ from scipy.special import chdtrc
 
 from capri.arrays import FloatArray
 from capri.features import NUMERICAL_RANK, Basis
-from capri.kernels import Constant, Kernel
-from capri.kernels.catalogue import stretched
+from capri.kernels import Constant, Kernel, stretched
 from capri.learners.active import epoch_failure
 from capri.learners.belief import PRIOR_SCALES, Belief, Told, prior_moment, scale_penalty
 from capri.learners.drift import Believed, innovation

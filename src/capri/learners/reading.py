@@ -21,7 +21,7 @@ from capri.arrays import FloatArray
 from capri.epoch.plan import EpochPlan, Release
 from capri.epoch.play import Conduct
 from capri.epoch.problem import Problem
-from capri.epoch.scale import tail_bound
+from capri.epoch.rewards import tail_bound
 from capri.features import LowRankFeatures, Span
 from capri.learners.belief import Belief, Expected, Observation, Posterior
 from capri.learners.boundary import noise_at

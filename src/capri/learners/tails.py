@@ -24,7 +24,7 @@ from dataclasses import replace
 from math import erf, erfc, exp, pi, sqrt
 
 from capri.epoch.plan import Release
-from capri.epoch.scale import tail_bound
+from capri.epoch.rewards import tail_bound
 from capri.learners.belief import Posterior, Squares
 from capri.learners.reading import Read, measured_excess, measured_moment
 

@@ -12,7 +12,7 @@ from capri.arrays import FloatArray
 from capri.epoch.notice import Notice
 from capri.epoch.problem import Problem
 from capri.features import Basis
-from capri.kernels.catalogue import sharing_one_scale
+from capri.kernels import sharing_one_scale
 from capri.learners.belief import PRIOR_SCALES, Belief
 from capri.learners.fit import FALSE_ALARMS, Candidate, Fit, Innovation
 from capri.learners.options import PracticalOptions

@@ -9,25 +9,23 @@ planned from all of them. Reports that are under way meanwhile answer an earlier
 for its epoch in the next reading, until ``reward_wait`` is over.
 """
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime, timedelta
+from os import PathLike
 from threading import RLock
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from capri.arrays import IntArray, one_blas_thread
 from capri.checks import whole
+from capri.choices import successor
 from capri.epoch.course import Course, PublicFace
-from capri.epoch.digests import configuration_digest
 from capri.epoch.limits import Limits
-from capri.epoch.plan import EpochPlan
-from capri.epoch.problem import checked_problem
-from capri.epoch.rewards import RewardTerms, checked_terms
-from capri.epoch.scale import checked_scale, rescaled
-from capri.epoch.storage import problem_state
+from capri.epoch.problem import Problem, checked_problem, with_actions
+from capri.epoch.rewards import RewardTerms, checked_scale, checked_terms, rescaled
+from capri.epoch.storage import configuration_digest, damage_as_storage_error, problem_state
 from capri.errors import ConfigurationError, HorizonError
 from capri.kernels import Kernel
 from capri.learners.explain import explain
@@ -38,16 +36,31 @@ from capri.learners.presets import checked_horizon, checked_options, first_lengt
 from capri.learners.start import Prior, checked_prior
 from capri.learners.start.releases import releases_prior
 from capri.local import wire
-from capri.local.bundle import make_bundle
-from capri.local.gathering import EpochSum, Gathering, ReportStatus, as_rows, judge, open_for
-from capri.local.saved import BundleDraws, SavedAggregator
+from capri.local.engine import ReportEngine
+from capri.local.persistence import (
+    KIND,
+    BundleDraws,
+    Described,
+    in_memory,
+    load_aggregator,
+    open_store,
+    save_aggregator,
+    settings_from,
+    stored_configuration,
+)
+from capri.local.reports import EpochSum, ReportStatus, as_rows
+from capri.local.state import ReportState, first_law
 from capri.privacy.budget import Budget
+from capri.privacy.certificate import Certificate, certify_devices
+from capri.privacy.promise import Promise
 from capri.privacy.shuffle import Shuffle
 from capri.schedule import Schedule
 from capri.spaces import Contexts
+from capri.store.codec import PlainCodec
+from capri.store.repository import Repository, kept_actions
 
 
-class LocalCapri(SavedAggregator, PublicFace):
+class LocalCapri(PublicFace):
     """A contextual kernel bandit in the local model: the server that nobody has to trust.
 
     Devices fetch :meth:`bundle`, decide with :class:`~capri.LocalClient` and upload one report
@@ -78,6 +91,10 @@ class LocalCapri(SavedAggregator, PublicFace):
         number of reports, and the epoch waits until all of them are in.
     limits:
         As in :class:`~capri.Capri`: they are in the bundle, and kept on the device.
+    store:
+        None: the aggregator lives in the memory of this process. "sqlite:///file.db" or
+        "postgresql://...": a report that was answered is durable, and any number of processes that
+        open the same store are one aggregator. See :meth:`open` and :meth:`close`.
     public_seed:
         Seed of the public draws (basis, Thompson draws), for reproducible runs. These draws are
         published in the bundle, so privacy does not rest on them.
@@ -102,6 +119,7 @@ class LocalCapri(SavedAggregator, PublicFace):
         limits: Limits | None = None,
         prior: Prior | None = None,
         shuffle: Shuffle | None = None,
+        store: str | None = None,
         **options: Any,
     ) -> None:
         if not isinstance(budget, Budget):
@@ -122,7 +140,7 @@ class LocalCapri(SavedAggregator, PublicFace):
             epoch_time=epoch_time,
             scale=scale,
         )
-        self._problem = checked_problem(
+        problem = checked_problem(
             kernel=kernel,
             actions=actions,
             contexts=contexts,
@@ -141,37 +159,55 @@ class LocalCapri(SavedAggregator, PublicFace):
                 "epoch that is cut short, are batches too small to hide in. Devices report at a "
                 "fixed time, and an epoch waits for all of its reports"
             )
-        self._clock = clock
         self._horizon = checked_horizon(horizon)
         checked = checked_options("practical", options)
         assert isinstance(checked, PracticalOptions)
         self._options = checked
-        self._draws = BundleDraws(_generator(public_seed))
-        with one_blas_thread():
-            self._learner = PracticalLearner(self._problem, checked, self._draws.public)
-            self._observed = checked_prior(prior, self._problem)
-            if self._observed is not None:
-                self._learner.begin(self._observed, self._draws.public)
-        first = first_length(self._problem, checked, self._observed)
-        schedule = Schedule(first, checked.growth, self._horizon)
-        self._course = Course(schedule, self._learner, self._draws, timed=True)
-        self._releases: list[dict[str, Any]] = []
-        self._digests: list[bytes] = []
+        self._observed = checked_prior(prior, problem)
         self._lock = RLock()
-        self._bundle = b""
-        self._opened = 0
-        # The reports to the newest bundle, and to those before it that still count, oldest first.
-        self._newest: Gathering | None = None
-        self._waiting: list[Gathering] = []
-        self._accepted = 0  # reports in all
-        self._received = 0  # since the last reading
-        self._due = 0  # after so many of those the next one is due, as scheduled
-        self._began: float | None = None  # when the first of those came
-        self._ending = False  # whether a reading was asked for before it was due
-        self._open_epoch()
+        self._assemble(problem, _generator(public_seed), store, clock, None)
+
+    def _assemble(
+        self,
+        problem: Problem,
+        public: np.random.Generator,
+        store: str | None,
+        clock: Callable[[], datetime] | None,
+        saved: Described | None,
+    ) -> None:
+        """Put together what is known beforehand and the place where the rest is kept."""
+        with one_blas_thread():
+            learner = PracticalLearner(problem, self._options, public)
+            if self._observed is not None:
+                learner.begin(self._observed, public)
+        first = first_length(problem, self._options, self._observed)
+        schedule = Schedule(first, self._options.growth, self._horizon)
+        course = Course(schedule, learner, BundleDraws(public), timed=True)
+        law, actions = first_law(course, public), kept_actions(problem, PlainCodec())
+        if store is None:
+            repository: Repository = in_memory(law, actions, saved)
+        else:
+            repository = open_store(store, self._described(problem), law)
+        state = ReportState(repository, problem, course, public, self._terms, clock=clock)
+        self._state, self._engine = state, ReportEngine(state, self._horizon)
 
     def __repr__(self) -> str:
-        return f"LocalCapri({self.guarantee}; epoch {self._opened})"
+        return f"LocalCapri({self.guarantee}; epoch {len(self._state.head['digests'])})"
+
+    @property
+    def _problem(self) -> Problem:  # type: ignore[override]
+        return self._newest.problem
+
+    @property
+    def _course(self) -> Course:  # type: ignore[override]
+        return self._newest.course
+
+    @property
+    def _newest(self) -> ReportState:
+        """What is public now, by whichever process."""
+        with self._lock:
+            self._state.refresh()
+            return self._state
 
     # -- what is public ---------------------------------------------------------------------------
 
@@ -179,18 +215,43 @@ class LocalCapri(SavedAggregator, PublicFace):
     def remaining(self) -> int:
         """Reports until the next reading, after which there is a new bundle; 0 at the horizon."""
         with self._lock:
-            return 0 if self._newest is None else max(0, self._due - self._received)
+            self._engine.settle()
+            return self._state.remaining
+
+    @property
+    def reports(self) -> int:
+        """How many reports counted so far, to whichever bundle: public."""
+        return self._newest.issued
+
+    @property
+    def under_way(self) -> tuple[int, int, int]:
+        """Number of the newest bundle, reports since, and how many of them end its epoch."""
+        with self._lock:
+            self._engine.settle()
+            newest, issued = self._state.view.newest, self._state.issued
+            if newest is None:
+                return self._state.opened, 0, 0
+            return newest.number, issued - newest.first, newest.length
 
     def bundle(self) -> bytes:
-        """The newest public bundle, for every device the same."""
-        with self._lock:
-            self._settle(self._now())
-            if self._newest is None:
+        """The newest public bundle, for every device the same.
+
+        While another thread makes a reading, which may take a while, it is the one before.
+        """
+        if not self._lock.acquire(blocking=False):
+            if found := self._state.bundle:
+                return found
+            self._lock.acquire()
+        try:
+            self._engine.settle()
+            if not self._state.bundle:
                 raise HorizonError(
                     f"all {self._horizon} reports of the horizon are in: build a new aggregator, "
                     "for new users, to go on"
                 )
-            return self._bundle
+            return self._state.bundle
+        finally:
+            self._lock.release()
 
     @property
     def digest(self) -> bytes:
@@ -234,22 +295,39 @@ class LocalCapri(SavedAggregator, PublicFace):
     def explain(self) -> Explanation:
         """What the reports made it believe: kernels, effects, columns that matter, noise."""
         with self._lock:
-            return explain(self._learner)
+            return explain(self._course.learner)
 
     def _configuration(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """What it was built from, as its file says it."""
-        values, arrays = problem_state(self._problem)
-        options = asdict(self._options)
+        return self._described(self._problem)
+
+    def _described(self, problem: Problem) -> tuple[dict[str, Any], dict[str, Any]]:
+        values, arrays = problem_state(problem)
         configuration = {
+            "kind": KIND,
             "problem": values,
             "horizon": self._horizon,
-            "options": options,
+            "options": asdict(self._options),
             "terms": self._terms.to_dict(),
         }
         if self._observed is not None:
             configuration["prior"], known = self._observed.state()
             arrays |= known
         return configuration, arrays
+
+    def replace_actions(self, actions: object) -> None:
+        """Offer other actions from the next bundle on; those of the newest one stay.
+
+        As :meth:`capri.Capri.replace_actions`; every process of a store plays them.
+        """
+
+        def renewed(latest: Problem) -> Problem:
+            problem = with_actions(latest, successor(latest.actions, actions))
+            self._course.learner.accepts(problem)
+            return problem
+
+        with self._lock:
+            self._engine.replace_actions(renewed)
 
     # -- reports ----------------------------------------------------------------------------------
 
@@ -263,35 +341,7 @@ class LocalCapri(SavedAggregator, PublicFace):
         Also takes rows of bytes, ``(n, size)`` of ``uint8``.
         """
         with self._lock:
-            return as_rows(reports, self._receive)
-
-    def _receive(self, rows: wire.Messages) -> IntArray:
-        """Add the reports that count, and do what is due on the way.
-
-        What is due is due after a number of accepted reports, so batches do not matter.
-        """
-        now = self._now()
-        self._settle(now)
-        undamaged = wire.are_reports(rows)
-        statuses = np.empty(len(rows), dtype=np.int64)
-        start = 0
-        while start < len(rows):
-            part, pending, room = slice(start, None), self._pending, self._room()
-            verdict = judge(rows[part], undamaged[part], pending, self._digests)
-            accepted = np.flatnonzero(verdict.status == ReportStatus.ACCEPTED)[:room]
-            end = int(accepted[-1]) + 1 if len(accepted) == room else len(verdict.status)
-            statuses[start : start + end] = verdict.status[:end]
-            for number, gathering in enumerate(pending):
-                mine = accepted[verdict.place[accepted] == number]
-                if len(mine):
-                    gathering.add(rows[part][mine])
-            if len(accepted) and self._began is None and self._terms.timed:
-                self._began = now
-            self._received += len(accepted)
-            self._accepted += len(accepted)
-            self._settle(now)
-            start += end
-        return statuses
+            return as_rows(reports, self._engine.receive)
 
     def receive_sum(self, added: EpochSum) -> None:
         """Take up what ``capri aggregate`` made of an epoch's reports, and end the epoch.
@@ -302,41 +352,7 @@ class LocalCapri(SavedAggregator, PublicFace):
         fewer reports than the batch was planned for.
         """
         with self._lock:
-            now = self._now()
-            self._settle(now)
-            gathering = open_for(added, self._pending, mixed=self._problem.shuffle is not None)
-            if self._horizon is not None and self._accepted + added.accepted > self._horizon:
-                raise HorizonError(
-                    f"{added.accepted} reports, and {self._horizon - self._accepted} of the "
-                    "horizon are left"
-                )
-            if added.accepted:
-                gathering.add_sum(added.total, added.accepted)
-                self._received += added.accepted
-                self._accepted += added.accepted
-                self._ending = gathering is self._newest
-                self._settle(now)
-
-    # -- epochs -----------------------------------------------------------------------------------
-
-    @property
-    def _pending(self) -> list[Gathering]:
-        """What takes reports now."""
-        newest = [] if self._newest is None else [self._newest]
-        return [gathering for gathering in self._waiting if not gathering.closed] + newest
-
-    def _room(self) -> int:
-        """Reports before something is due: a reading, or the end of a wait."""
-        ends = [
-            each.closes for each in self._waiting if each.closes is not None and not each.closed
-        ]
-        return max(1, min([self.remaining, *(closes - self._accepted for closes in ends)]))
-
-    def _now(self) -> float:
-        """Seconds on the public clock, where one is needed."""
-        if not self._terms.timed:
-            return 0.0
-        return time.time() if self._clock is None else self._clock().timestamp()
+            self._engine.receive_sum(added, mixed=self._problem.shuffle is not None)
 
     def close_epoch(self, *, early: bool = False) -> None:
         """Read what has come in, now, and hand out a new bundle; earlier ones go on waiting.
@@ -345,89 +361,103 @@ class LocalCapri(SavedAggregator, PublicFace):
         happens where no report has come since the last reading.
         """
         with self._lock:
-            now = self._now()
-            self._settle(now)
-            if self.remaining and self._problem.shuffle is not None:
+            remaining = self.remaining
+            if remaining and self._problem.shuffle is not None:
                 raise HorizonError(
-                    f"{self.remaining} of {self._due} reports of this batch are still to come: a "
-                    "smaller one would hide its users less than was promised. Wait for them"
+                    f"{remaining} of {self.under_way[2]} reports of this batch are still to come: "
+                    "a smaller one would hide its users less than was promised. Wait for them"
                 )
-            if self.remaining and not early:
+            if remaining and not early:
                 raise HorizonError(
-                    f"{self.remaining} reports of this epoch are still to come: an epoch ends by "
+                    f"{remaining} reports of this epoch are still to come: an epoch ends by "
                     "itself after its number of reports. Give early=True to end it now"
                 )
-            self._ending = self._received > 0
-            self._settle(now)
+            self._engine.end_early()
 
-    def _settle(self, now: float) -> None:
-        """Everything public that is due. If it is interrupted, the next call makes up for it."""
-        self._course.learn()
-        if self._newest is not None and self._is_over(now):
-            self._read(self._newest, now)
-        for gathering in self._waiting:
-            gathering.close_if_due(self._accepted, now)
-        self._forget()
+    # -- files and stores -------------------------------------------------------------------------
 
-    def _is_over(self, now: float) -> bool:
-        """Whether a reading is due: by the number of reports, or by the public clock."""
-        if self._ending or self._received >= self._due:
-            return True
-        limit = self._terms.epoch_time
-        if limit is None or self._began is None:
-            return False
-        return now >= self._began + limit.total_seconds()
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the aggregator to one file, reports of open epochs included: they are private.
 
-    def _read(self, newest: Gathering, now: float) -> None:
-        """Learn from every sum (Alg. 1, lines 18-20), then plan anew. Reports are private already.
-
-        Oldest first: what the newest law tells comes last, and is read with the most knowledge.
+        A loaded aggregator continues bit for bit. One in a store is copied with its database.
         """
-        newest.supersede(self._accepted, now, self._terms.wait)
-        for gathering in (*self._waiting, newest):
-            gathering.close_if_due(self._accepted, now)
-            if gathering.unread:
-                self._releases.append(self._entry(gathering))
-                self._course.close(gathering.release())
-        self._open_epoch()
+        with self._lock:
+            self._engine.settle()
+            save_aggregator(path, self._configuration(), self._engine.repository)
 
-    def _open_epoch(self) -> None:
-        """Plan the next epoch and write its bundle; at the horizon there is none.
+    @classmethod
+    def load(
+        cls,
+        path: str | PathLike[str],
+        *,
+        contexts: Contexts | None = None,
+        clock: Callable[[], datetime] | None = None,
+    ) -> Self:
+        """Read a saved aggregator. A context sampler and a clock are code: give them again."""
+        saved = load_aggregator(path)
+        with damage_as_storage_error(path):
+            loaded = cls(**settings_from(*saved, contexts), clock=clock)
+            loaded._assemble(loaded._problem, _generator(None), None, clock, saved)
+        return loaded
 
-        A bundle is handed out until a reading is due, hence as often as reports come in meanwhile.
-        Only the first is handed out before any report arrives: as many more answer it as are under
-        way at once, and messages for so many are shaped otherwise.
-        """
-        self._renew_actions()
-        wait = self._terms.wait
-        under_way = wait if isinstance(wait, int) and not self._opened else 0
-        plan = self._course.plan(self._opened + 1, self._accepted, more=under_way)
-        if self._newest is not None:
-            self._waiting = [*self._waiting, self._newest]
-        self._newest, self._bundle = None, b""
-        self._received, self._began, self._ending = 0, None, False
-        if plan is None:
-            for gathering in self._waiting:
-                gathering.closed = True
-        else:
-            self._newest = self._enter(plan)
-            self._digests.append(self._newest.digest)
-        self._forget()
+    @classmethod
+    def open(
+        cls,
+        store: str,
+        *,
+        contexts: Contexts | None = None,
+        clock: Callable[[], datetime] | None = None,
+    ) -> Self:
+        """The aggregator of a store, as it was built. Sampler and clock as in :meth:`load`."""
+        return cls(
+            **settings_from(*stored_configuration(store), contexts), store=store, clock=clock
+        )
 
-    def _enter(self, plan: EpochPlan) -> Gathering:
-        """An epoch whose bundle is handed out from now on."""
-        self._bundle = make_bundle(self._problem, plan, self._learner.conduct())
-        self._opened = plan.epoch
-        due = self._course.length(plan.epoch, self._accepted - self._received)
-        self._due = min(due, plan.length)
-        return Gathering(plan, self._bundle[-32:][:8])
+    def close(self) -> None:
+        """Give the connections of a store back; nothing needs to be saved."""
+        with self._lock:
+            self._engine.repository.close()
 
-    def _forget(self) -> None:
-        """Let go of epochs that take no more reports and were read to the last."""
-        over = [each for each in self._waiting if each.closed and not each.unread]
-        for gathering in over:
-            self._learner.drop(gathering.plan.epoch)
-        self._waiting = [each for each in self._waiting if each not in over]
+    # -- what is promised -------------------------------------------------------------------------
+
+    @property
+    def guarantee(self) -> str:
+        """In one line, what every user of a :class:`~capri.LocalClient` is promised."""
+        epsilon, delta = self._budget.epsilon, self._budget.delta
+        if self._problem.shuffle is not None:
+            return (
+                f"({epsilon:g}, {delta:g})-privacy of each user behind a shuffler, and pure "
+                f"{self._problem.shuffle.most:g}-local privacy, made on the device"
+            )
+        return f"pure {epsilon:g}-local privacy of each user, made on the device"
+
+    @property
+    def promise(self) -> Promise:
+        """What a user is promised, to be compared."""
+        if self._problem.shuffle is not None:
+            return Promise(model="shuffle", kind="approximate")
+        return Promise(model="local", kind="pure")
+
+    @property
+    def device_budget(self) -> Budget:
+        """What a device must be willing to spend: the local promise, whoever reads a report."""
+        shuffle = self._problem.shuffle
+        return self._budget if shuffle is None else Budget(epsilon=shuffle.most)
+
+    def terms(self) -> dict[str, Any]:
+        """What real devices certify, without what was reported so far."""
+        with self._lock:
+            return self._certify().terms()
+
+    def _certify(self, **wanted: Any) -> Certificate:
+        return certify_devices(
+            self._budget,
+            self._state.releases,
+            reported=self._state.issued > 0,
+            prior=None if self._observed is None else self._observed.event,
+            shuffle=self._problem.shuffle,
+            **wanted,
+        )
 
 
 def _generator(seed: int | None) -> np.random.Generator:

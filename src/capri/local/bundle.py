@@ -27,7 +27,7 @@ from capri.arrays import FloatArray
 from capri.epoch.plan import EpochPlan
 from capri.epoch.play import Conduct
 from capri.epoch.problem import Problem
-from capri.epoch.scale import RewardScale
+from capri.epoch.rewards import RewardScale
 from capri.errors import BundleError, CapriError
 from capri.features import Basis, LowRankFeatures, Span
 from capri.files import plain

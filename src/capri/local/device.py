@@ -25,8 +25,8 @@ from capri.epoch.encode import contributions, features_and_baseline
 from capri.local.bundle import Bundle
 from capri.local.coordinates import settled
 from capri.local.wire import Messages, pack
-from capri.privacy.directions import Words, hashed
 from capri.privacy.gate import Gate
+from capri.privacy.sphere import Words, hashed
 from capri.spaces import LARGEST_CONTEXT
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from capri.arrays import one_blas_thread
 from capri.checks import need
 from capri.errors import ConfigurationError, StorageError
-from capri.local.summing import Run
+from capri.local.summing import TaskRunner
 from capri.version import VERSION
 
 # Tasks with the scheduler per worker: one under way, one that hides the way there.
@@ -27,7 +27,7 @@ _MEMORY = {
 
 
 @contextmanager
-def dask_cluster(workers: int, address: str | None = None) -> Iterator[Run]:
+def dask_cluster(workers: int, address: str | None = None) -> Iterator[TaskRunner]:
     """Runs tasks on so many processes here, or on the cluster of a scheduler."""
     need("capri aggregate", "distributed", extra="capri-bandits[aggregate]")
     import dask

@@ -18,7 +18,7 @@ from capri.checks import whole
 from capri.errors import BundleError
 from capri.local import wire
 from capri.local.bundle import open_bundle
-from capri.local.gathering import Gathering, ReportStatus, as_rows, judge
+from capri.local.reports import EpochReports, ReportStatus, as_rows, judge
 from capri.privacy.budget import Budget
 from capri.privacy.shuffle import Shuffle
 
@@ -53,8 +53,8 @@ class Shuffler:
                 "Build the aggregator with shuffle=capri.Shuffle()"
             )
         terms.check(budget)
-        self._gathering = Gathering(plan, opened.digest[:8])
-        sphere = self._gathering.sphere
+        self._epoch = EpochReports(plan, opened.digest[:8])
+        sphere = self._epoch.sphere
         if plan.length < whole("least", least):
             raise BundleError(
                 f"a batch of this bundle has {plan.length} reports, and this shuffler mixes at "
@@ -95,13 +95,13 @@ class Shuffler:
         return as_rows(reports, self._add)
 
     def _add(self, rows: wire.Messages) -> IntArray:
-        verdict = judge(rows, wire.are_reports(rows), [self._gathering], [])
+        verdict = judge(rows, wire.are_reports(rows), [self._epoch], [])
         status = verdict.status
         accepted = np.flatnonzero(status == ReportStatus.ACCEPTED)
         room = self._needs - self._held
         status[accepted[room:]] = ReportStatus.STALE
         taken = rows[accepted[:room]]
-        self._gathering.tokens.update(bytes(each) for each in taken[:, wire.TOKEN])
+        self._epoch.tokens.update(bytes(each) for each in taken[:, wire.TOKEN])
         self._rows.append(taken.copy())
         self._held += len(taken)
         return status

@@ -14,13 +14,13 @@ from capri.epoch.notice import Notice
 from capri.epoch.plan import Epochs
 from capri.epoch.problem import Problem
 from capri.errors import ConfigurationError, DataError
-from capri.forecast import Forecast, forecast
+from capri.forecast.result import Forecast
 from capri.learners.options import PracticalOptions
 from capri.local.aggregator import LocalCapri
 from capri.local.bundle import Bundle, open_bundle
 from capri.local.client import check_promise
 from capri.local.device import Device, SimulatedRandomness
-from capri.local.gathering import ReportStatus
+from capri.local.reports import ReportStatus
 from capri.local.shuffler import Shuffler
 from capri.local.wire import Messages
 from capri.privacy.budget import Budget
@@ -105,6 +105,8 @@ class DeviceSimulator:
 
         Touches neither these devices nor its aggregator.
         """
+        from capri.forecast.run import forecast
+
         return forecast(self, **asked)
 
     @property

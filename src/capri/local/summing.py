@@ -35,9 +35,8 @@ from capri.arrays import BoolArray, IntArray
 from capri.errors import ConfigurationError, StorageError
 from capri.local import wire
 from capri.local.bundle import open_bundle
-from capri.local.gathering import EpochSum, Gathering, to_bundle
-from capri.privacy.directions import Words, hashed
-from capri.privacy.sphere import reported_sum
+from capri.local.reports import EpochReports, EpochSum, to_bundle
+from capri.privacy.sphere import Words, hashed, reported_sum
 
 # Reports that a worker holds at a time, of files and of a part; fewer where there are few in all,
 # so that there is work for several.
@@ -51,7 +50,7 @@ _COLUMNS = ("<u8", "<u8", "<u2")
 BYTES = sum(np.dtype(form).itemsize for form in _COLUMNS)
 
 
-class Run(Protocol):
+class TaskRunner(Protocol):
     """Calls a function with each of some tasks, anywhere and in any order."""
 
     def __call__(self, function: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[Any]:
@@ -160,7 +159,7 @@ def aggregate(
     files: Sequence[Path],
     *,
     scratch: Path | None = None,
-    run: Run = here,
+    run: TaskRunner = here,
     piece: int | None = None,
 ) -> EpochSum:
     """Add up the reports to a bundle in these files.
@@ -213,10 +212,10 @@ def _check_room(folder: Path, needed: int) -> None:
 
 
 @lru_cache(maxsize=2)
-def gathering_of(bundle: bytes) -> Gathering:
+def epoch_of(bundle: bytes) -> EpochReports:
     """What judges and adds up the reports to a bundle."""
     opened = open_bundle(bundle)
-    return Gathering(opened.plan, opened.digest[:8])
+    return EpochReports(opened.plan, opened.digest[:8])
 
 
 def spill(
@@ -228,11 +227,11 @@ def spill(
     The file has the offsets of all parts, then both halves of the tokens, then the numbers.
     """
     piece, target = task
-    gathering = gathering_of(bundle)
+    epoch = epoch_of(bundle)
     rows = _read(piece)
     undamaged = wire.are_reports(rows)
-    ours = undamaged & to_bundle(rows, gathering.digest)
-    kept = np.flatnonzero(ours & gathering.sensible(rows))
+    ours = undamaged & to_bundle(rows, epoch.digest)
+    kept = np.flatnonzero(ours & epoch.sensible(rows))
     unknown = int(np.count_nonzero(undamaged) - np.count_nonzero(ours))
     outcome = Spilled(len(kept), unknown, len(rows) - len(kept) - unknown)
     rows = rows[kept]
@@ -266,7 +265,7 @@ def add_up(bundle: bytes, files: Sequence[Path], parts: int, number: int) -> Add
             replayed += int(np.count_nonzero(~once))
             kept = [column[once] for column in kept]
     first, second, numbers = kept
-    tokens, dimension = np.stack([first, second], axis=1), gathering_of(bundle).plan.dimension
+    tokens, dimension = np.stack([first, second], axis=1), epoch_of(bundle).plan.dimension
     total = reported_sum(tokens, numbers.astype(np.int64), dimension)
     return Added(total, len(first), replayed)
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from capri.arrays import IntArray
 from capri.errors import BundleError
-from capri.privacy.directions import Words
+from capri.privacy.sphere import Words
 
 # Rows that are looked up at once, and the longest message that has tables: 256 KB for two bytes.
 _ROWS = 1 << 15
@@ -94,6 +94,11 @@ TOKEN = slice(10, 26)
 _NUMBER, _CHECK = slice(26, 28), slice(28, 32)
 
 Messages = NDArray[np.uint8]
+
+
+def as_messages(content: bytes) -> Messages:
+    """Reports that stand one after the other, as rows."""
+    return np.frombuffer(content, dtype=np.uint8).reshape(-1, SIZE)
 
 
 def pack(digest: bytes, tokens: Words, numbers: IntArray) -> Messages:

@@ -4,10 +4,11 @@
 """
 
 from capri.plots.forecast import forecast_figure
-from capri.plots.results import contest_figure, explanation_figure, run_figure
+from capri.plots.results import audit_figure, contest_figure, explanation_figure, run_figure
 from capri.plots.style import spread, to_bytes
 
 __all__ = [
+    "audit_figure",
     "contest_figure",
     "explanation_figure",
     "forecast_figure",

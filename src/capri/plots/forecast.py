@@ -69,10 +69,10 @@ def _footnote(forecast: "Forecast") -> str:
     )
     horizon = forecast.horizons[-1]
     middle = forecast.epsilons[len(forecast.epsilons) // 2]
-    kinds = [f"{each.kind} {each.ratio:.2g}" for each in forecast.kinds_at(middle, horizon)]
+    kinds = [f"{each.kind} {each.figure}" for each in forecast.kinds_at(middle, horizon)]
     if kinds:
         made += f" By kind, at {name_of(middle)}: {', '.join(kinds)}."
-    return fill(made if forecast.advice is None else f"{made} {forecast.advice}", 220)
+    return fill(f"{made} {forecast.advice}" if forecast.costs else made, 220)
 
 
 def _draw_ratio(
@@ -93,7 +93,7 @@ def _draw_ratio(
         curve = forecast.curve_of(epsilon)
         rounds = [point.rounds for point in curve]
         ratio = np.array([point.ratio for point in curve])
-        spread = 2 * np.array([point.ratio_standard_error for point in curve])
+        spread = 2 * np.nan_to_num([point.ratio_standard_error for point in curve])
         low = np.maximum(ratio - spread, ratio / 3)
         axes.fill_between(rounds, low, ratio + spread, color=colour, alpha=0.18, linewidth=0)
         axes.plot(rounds, ratio, color=colour, linewidth=2.2)

@@ -1,8 +1,9 @@
-"""Pictures of results: a run, a contest, and what a policy has come to believe."""
+"""Pictures of results: a run, a contest, what a policy has come to believe, and an audit."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from math import pi, sqrt
 from textwrap import fill
 from typing import TYPE_CHECKING
 
@@ -10,17 +11,20 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from capri.arrays import FloatArray
 from capri.plots import style
 from capri.plots.style import COLOURS, REFERENCE
 
 if TYPE_CHECKING:
+    from capri.audit.proof import AuditResult
     from capri.learners.explanation import ColumnEffect, Explanation
-    from capri.players import Run
+    from capri.players import ContestRun
     from capri.simulation import SimulationResult
 
 _REACHABLE = "#EAF3EA"
 _COLUMNS = 12
 _QUIET_BAR = "#C9CED6"
+_FAR = 1e3
 _LOST = "mean reward lost to the best action"
 
 
@@ -82,7 +86,7 @@ def _draw_epochs(figure: Figure, axes: Axes, result: "SimulationResult") -> None
 
 
 def contest_figure(
-    runs: "Sequence[Run]", *, reward_range: float, headline: str, footnote: str
+    runs: "Sequence[ContestRun]", *, reward_range: float, headline: str, footnote: str
 ) -> Figure:
     """Left: cumulative regret. Right: predicted and true error, or the paper's widths."""
     figure = style.new_figure(13, 5.8, headline, footnote)
@@ -100,7 +104,7 @@ def contest_figure(
 
 
 def _draw_regret(
-    figure: Figure, axes: Axes, runs: "Sequence[Run]", colours: dict[str, str]
+    figure: Figure, axes: Axes, runs: "Sequence[ContestRun]", colours: dict[str, str]
 ) -> None:
     style.prepare(
         axes,
@@ -140,7 +144,7 @@ class _Panel:
 
     title: str
     subtitle: str
-    line: Callable[["Run"], Sequence[float]]
+    line: Callable[["ContestRun"], Sequence[float]]
     level: float
     name: str
     below: str
@@ -171,7 +175,7 @@ def _width_panel(reward_range: float) -> _Panel:
 
 
 def _draw_learning(
-    figure: Figure, axes: Axes, runs: "Sequence[Run]", colours: dict[str, str], panel: _Panel
+    figure: Figure, axes: Axes, runs: "Sequence[ContestRun]", colours: dict[str, str], panel: _Panel
 ) -> None:
     style.prepare(axes, panel.title, panel.subtitle)
     axes.set_yscale("log")
@@ -284,3 +288,76 @@ def _draw_columns(axes: Axes, columns: "Sequence[ColumnEffect]", *, known: bool)
     axes.invert_yaxis()
     axes.set_xlim(left=0)
     axes.set_xlabel("in units of the reward")
+
+
+# -- an audit: what an attacker sees in two neighbouring worlds ------------------------------------
+
+
+def audit_figure(result: "AuditResult", *, footnote: str) -> Figure:
+    """Histograms of the attack on the release, with the bell curves that the claim predicts.
+
+    A claim of ``mu`` says: two unit Gaussians whose means are ``mu`` apart.
+    """
+    figure = style.new_figure(9.5, 5.8, _headline(result), footnote)
+    figure.subplots_adjust(left=0.065, right=0.975)
+    axes = figure.subplots()
+    attack = result.attacks[0]
+    style.prepare(
+        axes,
+        "What an attacker sees of a release",
+        "histograms: the real pipeline, one user's reward far below or far above the bound\n"
+        "curves: what the claim predicts; worlds farther apart than this would break it",
+    )
+    # What leaves no doubt is infinite: draw it far out.
+    worlds = [np.clip(values, -_FAR, _FAR) for values in (attack.low, attack.high)]
+    both = np.concatenate(worlds)
+    # Statistics of a broken pipeline may lie anywhere; those of a sound one within this frame.
+    frame = np.quantile(np.abs(both), 0.999) * 1.1 + 0.5
+    bins = np.linspace(-frame, frame, _bins(attack.trials) + 1)
+    points = np.linspace(-frame, frame, 400)
+    tallest = 0.5
+    for side, values, colour, label in (
+        (-1, worlds[0], COLOURS[0], "reward as low\nas possible"),
+        (1, worlds[1], COLOURS[1], "reward as high\nas possible"),
+    ):
+        centre = side * result.claimed / 2
+        heights, _, _ = axes.hist(
+            values, bins.tolist(), density=True, color=colour, alpha=0.3, linewidth=0
+        )
+        tallest = max(tallest, 1.1 * float(np.max(heights)))
+        axes.plot(points, _bell(points - centre), color=colour, linewidth=2.2)
+        axes.annotate(
+            label, (centre + 0.75 * side, _bell(np.array(0.75))), xytext=(26 * side, 14),
+            textcoords="offset points", size=10.5, color=colour,
+            ha="left" if side > 0 else "right", va="center",
+            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.8},
+        )  # fmt: skip
+    axes.axvline(0, color=REFERENCE, linewidth=1.2, linestyle=(0, (4, 2.5)))
+    axes.set_ylim(0, tallest)
+    axes.annotate(
+        "threshold,\nfixed in advance", (0, 0.985), xytext=(6, 0), va="top", size=9.5,
+        color=style.QUIET, xycoords=axes.get_xaxis_transform(), textcoords="offset points",
+    )  # fmt: skip
+    axes.set_xlim(-frame, frame)
+    axes.set_xlabel("the attacker's statistic, in standard deviations of the noise")
+    axes.set_ylabel("density", size=11)
+    return figure
+
+
+def _headline(result: "AuditResult") -> str:
+    words = "Passed" if result.passed else "FAILED: an attack proves more loss than is claimed"
+    return (
+        f"{words}. {result.model.capitalize()} model, {100 * result.confidence:g} % confidence\n"
+        f"claimed  epsilon {result.epsilon:.3g}, mu {result.claimed:.3f}     "
+        f"proven by attack  epsilon {result.proven_epsilon:.3g}, mu {result.proven:.3f}"
+    )
+
+
+def _bell(x: FloatArray) -> FloatArray:
+    return np.asarray(np.exp(-(x**2) / 2) / sqrt(2 * pi))
+
+
+def _bins(trials: int) -> int:
+    """Narrow enough to show the shape, wide enough to be smooth."""
+    # An even number: the threshold lies between two bins.
+    return 2 * int(np.clip(trials ** (1 / 3), 10, 40))

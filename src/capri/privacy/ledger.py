@@ -1,6 +1,6 @@
 """What was spent, by whom, under which model. Releases are immutable events."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from math import ceil, inf, isfinite, sqrt
 from typing import Any
@@ -10,7 +10,7 @@ from capri.privacy.budget import Budget
 from capri.privacy.calibration import delivered_by_integers, laplace_epsilon
 from capri.privacy.mechanism import MECHANISMS, Norm
 from capri.privacy.promise import PrivacyModel
-from capri.privacy.users import Participation, UserId
+from capri.privacy.users import UserId
 
 # What the calibration may exceed the budget by: rounding of its own search, nothing else.
 _TOLERANCE = 1e-9
@@ -160,12 +160,13 @@ class Ledger:
         *,
         composition: float = 1.0,
         contributions: int = 1,
-        participation: Participation | None = None,
+        epochs_of: Callable[[UserId], Mapping[int, int]] | None = None,
         tolerance: float = _TOLERANCE,
         prior: PriorEvent | None = None,
     ) -> None:
         """``composition``: the factor on Gaussian noise of ``contributions`` of one user.
 
+        ``epochs_of``: a user's contributions by epoch, where the policy knows its users.
         ``tolerance``: 0 for a device, which did not make the calibration itself.
         """
         self._tolerance = tolerance
@@ -174,7 +175,7 @@ class Ledger:
         self._contributions = contributions
         # A user whose contributions compose to a factor c takes part in at most c^2 releases.
         self._releases = ceil(composition**2)
-        self._participation = participation
+        self._epochs_of = epochs_of
         self._prior = prior
         self._events: tuple[ReleaseEvent, ...] = ()
 
@@ -278,12 +279,12 @@ class Ledger:
         For the user's own eyes: it tells whether and when the user took part, which no other
         figure here does. Never publish it.
         """
-        if self._participation is None:
+        if self._epochs_of is None:
             raise BudgetError(
                 "this policy keeps no user ids: every user is in one epoch and has spent at most "
                 "ledger.spent. Build it with contributions_per_user to account for each user"
             )
-        return self._composed(self._participation.epochs_of(user))
+        return self._composed(self._epochs_of(user))
 
     def _composed(self, contributions: Mapping[int, int]) -> Spending:
         """``mu^2 = sum over releases``: group privacy within an epoch, composition across.

@@ -59,7 +59,7 @@ _CLOSE = 1e-4
 _TYPICAL_DIMENSION = 32
 # Local epsilons that are tried, so many to a unit: plans of all lengths share their randomizers.
 _PER_UNIT = 50
-_LARGEST_LOCAL = 16.0
+LARGEST_LOCAL = 16.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +82,7 @@ class Shuffle:
     honest: float = 1.0
 
     def __post_init__(self) -> None:
-        between("most", self.most, 0.0, _LARGEST_LOCAL, open_ends=True)
+        between("most", self.most, 1e-3, LARGEST_LOCAL)
         between("honest", self.honest, 0.0, 1.0)
         if self.honest == 0:
             raise ConfigurationError("honest must be above 0: nobody hides among nobody")
@@ -170,40 +170,6 @@ def central_epsilon(local: Sphere | float, reports: int, delta: float) -> float:
         return _smallest(lambda e: blanket_delta(mechanism, reports, e), delta, local.epsilon)
     limit = between("a local epsilon", local, 0.0, 64.0, open_ends=True)
     return _smallest(lambda e: clones_delta(limit, reports, e), delta, limit)
-
-
-@lru_cache(maxsize=256)
-def local_epsilon(central: float, reports: int, delta: float, dimension: int) -> float:
-    """The largest local epsilon of the sphere that mixing brings within a central one.
-
-    >>> spent = local_epsilon(1.0, 10_000, 1e-6, 50)
-    >>> central_epsilon(sphere(spent, 50), 10_000, 1e-6) <= 1.0
-    True
-    """
-    between("a central epsilon", central, 0.0, 64.0, open_ends=True)
-    low, high = 1e-3, 30.0
-    if not _within(high, central, reports, delta, dimension):
-        if not _within(low, central, reports, delta, dimension):
-            raise ConfigurationError(
-                f"a central epsilon of {central:g} at delta {delta:g} needs more than {reports} "
-                "reports in a batch"
-            )
-        # Other thresholds and numbers of directions at each epsilon make this nearly monotone:
-        # what is returned was checked itself.
-        while high - low > _CLOSE * low:
-            middle = (low + high) / 2
-            if _within(middle, central, reports, delta, dimension):
-                low = middle
-            else:
-                high = middle
-        return low
-    return high
-
-
-def _within(local: float, central: float, reports: int, delta: float, dimension: int) -> bool:
-    if local <= central:
-        return True
-    return blanket_delta(sphere(local, dimension), reports, central) <= delta
 
 
 @lru_cache(maxsize=1024)  # plans, shuffler and certificate ask for the same batch

@@ -1,17 +1,11 @@
-"""Users who come back: at most so many contributions each, enforced and accounted."""
+"""Users who come back: at most so many contributions each, and what they need in noise."""
 
 import hashlib
-import secrets
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
 from numbers import Integral
-from typing import Any
 
-import numpy as np
-
-from capri.arrays import BoolArray
 from capri.errors import ConfigurationError
 
 UserId = str | int
@@ -67,63 +61,10 @@ def user_digest(user: UserId, salt: bytes) -> str:
     return hashlib.blake2b(data, key=salt, digest_size=16).hexdigest()
 
 
-class Participation:
-    """Who has contributed how often, under salted digests of their ids.
-
-    >>> book = Participation(UserLimit(total=2))
-    >>> book.take(["ann", "bob", "ann"], epoch=1)
-    array([ True,  True, False])
-    >>> book.epochs_of("ann")
-    Counter({1: 1})
-    """
-
-    def __init__(self, limit: UserLimit) -> None:
-        self.limit = limit
-        self.salt = secrets.token_bytes(16)
-        self._counts: dict[str, Counter[int]] = {}
-
-    def __repr__(self) -> str:
-        return f"Participation({self.limit})"
-
-    def check(self, users: Sequence[UserId]) -> None:
-        """Refuse ids of other types, before anything happens."""
-        for user in users:
-            if isinstance(user, bool) or not isinstance(user, str | Integral):
-                raise ConfigurationError(
-                    f"a user id must be a string or an integer, got {type(user).__name__}"
-                )
-
-    def _digest(self, user: UserId) -> str:
-        return user_digest(user, self.salt)
-
-    def take(self, users: Sequence[UserId], epoch: int) -> BoolArray:
-        """Count a visit of each user in turn; which of them are within their limit.
-
-        A visit over the limit is not counted, and nobody else can tell.
-        """
-        self.check(users)
-        within = np.zeros(len(users), dtype=np.bool_)
-        for place, digest in enumerate([self._digest(user) for user in users]):
-            past = self._counts.setdefault(digest, Counter())
-            within[place] = past.total() < self.limit.total and past[epoch] < self.limit.per_epoch
-            if within[place]:
-                past[epoch] += 1
-        return within
-
-    def epochs_of(self, user: UserId) -> Counter[int]:
-        """Contributions of a user by epoch."""
-        self.check([user])
-        return Counter(self._counts.get(self._digest(user), Counter()))
-
-    def state(self) -> dict[str, Any]:
-        """Digests and counts: enough to keep the limit after a restart, no plain ids."""
-        counts = {digest: dict(count) for digest, count in self._counts.items()}
-        return {"salt": self.salt.hex(), "counts": counts}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Go on from :meth:`state`."""
-        self.salt = bytes.fromhex(state["salt"])
-        self._counts = {
-            digest: Counter({int(epoch): int(n) for epoch, n in count.items()})
-            for digest, count in state["counts"].items()
-        }
+def check_users(users: Sequence[UserId]) -> None:
+    """Refuse ids of other types, before anything happens."""
+    for user in users:
+        if isinstance(user, bool) or not isinstance(user, str | Integral):
+            raise ConfigurationError(
+                f"a user id must be a string or an integer, got {type(user).__name__}"
+            )

@@ -96,7 +96,7 @@ def _share_wrong(distance: FloatArray, sizes: FloatArray, variance: FloatArray) 
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Reading:
+class StageReading:
     """A release made ready for decoding: shrunk covariance and its eigenvectors."""
 
     result: StageResult
@@ -118,7 +118,7 @@ class Reading:
         weight: float,
         baseline: FloatArray,
         constant: FloatArray | None = None,
-    ) -> "Reading":
+    ) -> "StageReading":
         """Shrink towards ``expected``, the covariance of one row under the law.
 
         ``constant`` are the coefficients ``theta`` of 1. With ``b = A^-1 theta`` it is
@@ -364,7 +364,7 @@ def _as_gaussian(near: float, reach: float, farthest: float) -> _Squares:
     return _Squares(*found)
 
 
-def _measured(reading: Reading, output: int) -> tuple[_Squares, float]:
+def _measured(reading: StageReading, output: int) -> tuple[_Squares, float]:
     """Squares as released, for one row, and the deviation of the noise on their total."""
     result = reading.result
     assert result.tail_squares is not None
@@ -377,7 +377,7 @@ def _measured(reading: Reading, output: int) -> tuple[_Squares, float]:
 
 
 def read_tail(
-    reading: Reading, output: int, prior: FloatArray, guess: tuple[FloatArray, FloatArray]
+    reading: StageReading, output: int, prior: FloatArray, guess: tuple[FloatArray, FloatArray]
 ) -> Tail | None:
     """From ``sum w^2 psi u`` and the squares; ``guess`` is what is thought of theta so far."""
     result, plan = reading.result, reading.result.plan
@@ -422,7 +422,7 @@ def _slope_of(expected: float, vector: FloatArray, change: FloatArray, total: Fl
 
 
 def _skew(
-    reading: Reading, vector: FloatArray, shape: FloatArray, privacy: float, square: float
+    reading: StageReading, vector: FloatArray, shape: FloatArray, privacy: float, square: float
 ) -> tuple[FloatArray, FloatArray]:
     """Mean of ``h``, and its covariance under all scales of its prior by their evidence."""
     design = reading.design()

@@ -33,6 +33,7 @@ from scipy.optimize import minimize
 from scipy.spatial.distance import cdist
 
 from capri.arrays import FloatArray
+from capri.features import Basis
 
 # Columns up to which products of two are among the directions of the tilt.
 _MOST_PRODUCTS = 10
@@ -86,6 +87,12 @@ class RowDistribution:
     def of(cls, sample: FloatArray, rows: FloatArray | None = None) -> "RowDistribution":
         """The law of a public sample of coordinates."""
         return cls(sample=sample, covariance=sample.T @ sample / len(sample), rows=rows)
+
+    @classmethod
+    def at(cls, basis: Basis, rows: FloatArray) -> "RowDistribution":
+        """The law of public rows, in the coordinates of a basis."""
+        parts = [basis.coordinates(rows[i : i + 4096]) for i in range(0, len(rows), 4096)]
+        return cls.of(np.concatenate(parts), rows)
 
     @property
     def centred(self) -> FloatArray:

@@ -31,7 +31,7 @@ from capri.privacy.moments import MomentLayout, moment_layout
 from capri.privacy.randomness import Streams
 from capri.privacy.sphere import Sphere, sphere, unbiased_sum
 from capri.privacy.vector import VectorLayout
-from capri.regression.decode import Estimate, Reading
+from capri.regression.decode import Estimate, StageReading
 from capri.regression.design import (
     SIGNAL,
     ReleasedCovariance,
@@ -92,28 +92,21 @@ class Setting:
         return layout.noise_units / sqrt(2) / float(layout.level) ** 2 * sqrt(self.outputs)
 
 
-def tells_tails(reach: FloatArray) -> bool:
-    """What exceeds the reach is told by a tail, unless nothing can exceed it."""
-    return bool((reach < 1).any())
-
-
 def _planned(estimate: Estimate) -> FloatArray:
     """What is not known, for planning: in a mean over weights the largest of them would decide."""
     return estimate.covariance if estimate.central is None else estimate.central
 
 
-class Engine:
+class FitEngine:
     """The public state between stages. It never sees a row: sums come in, releases go out."""
 
     def __init__(self, setting: Setting, salt: int, from_data: tuple[str, ...] = ()) -> None:
         self.setting = setting
         self.from_data = from_data  # settings that were read off the rows: not private
         self.called_by: str | None = None  # an estimator around this one: what it spent is unknown
-        self.readings: list[Reading] = []
+        self.readings: list[StageReading] = []
         self.estimates: list[Estimate] = []
-        self.law = setting.law  # as far as releases tell of it
         self._seen: list[ReleasedCovariance] = []
-        self._base: RowDistribution | None = None
         self._salt = salt
         self._shape: Shape | None = None
         self._baseline = self._nothing()
@@ -153,7 +146,8 @@ class Engine:
             targets=setting.targets,
             baseline=setting.basis.transform @ self._baseline,
             reach=reach,
-            layout=setting.layout(rows, tails=tells_tails(reach)),
+            # What exceeds the reach is told by a tail, unless nothing can exceed it.
+            layout=setting.layout(rows, tails=bool((reach < 1).any())),
         )
 
     def _reach(self) -> tuple[FloatArray, float]:
@@ -229,17 +223,23 @@ class Engine:
         sample = self.setting.law.sample
         return np.asarray(np.linalg.lstsq(sample, np.ones(len(sample)), rcond=None)[0])
 
-    def _realise(self) -> None:
-        """The law that all releases so far speak of; from the first one, rows to find it among."""
-        basis, law = self.setting.basis, self.setting.law
-        if self._base is None:
-            self._base = law
-            first = law.realised(self._seen)
-            if law.rows is not None and first.rows is not None:
-                rows = spread_rows(law.rows, first.rows)
-                parts = [basis.coordinates(rows[i : i + 4096]) for i in range(0, len(rows), 4096)]
-                self._base = RowDistribution.of(np.concatenate(parts), rows)
-        self.law = self._base.realised(self._seen)
+    @cached_property
+    def law(self) -> RowDistribution:
+        """The public law, as far as all releases so far tell of it."""
+        return self._base.realised(self._seen) if self._seen else self.setting.law
+
+    @cached_property
+    def _base(self) -> RowDistribution:
+        """Rows to find the law among, from the first release on."""
+        law = self.setting.law
+        first = law.realised(self._seen[:1])
+        if law.rows is None or first.rows is None:
+            return law
+        return RowDistribution.at(self.setting.basis, spread_rows(law.rows, first.rows))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the laws that releases and the setting tell anew: each has a public sample."""
+        return {name: each for name, each in vars(self).items() if name not in ("law", "_base")}
 
     def support(self) -> RowSupport | None:
         """Where rows are, as far as releases tell."""
@@ -263,9 +263,9 @@ class Engine:
                         clip_norm=plan.clip_norm,
                     )
                 )
-                self._realise()
+                self.__dict__.pop("law", None)
             expected, weight = self.expected()
-            reading = Reading.of(
+            reading = StageReading.of(
                 result,
                 expected=expected,
                 weight=weight,
@@ -286,7 +286,7 @@ class Engine:
 class OpenRows:
     """Their sum so far, and what their one release will need."""
 
-    engine: Engine
+    engine: FitEngine
     plan: StagePlan
     total: IntArray
     streams: Streams
@@ -424,7 +424,7 @@ class ReportPlan:
 
 
 def read_reports(
-    engine: Engine, plan: ReportPlan, total: FloatArray, *, count: int, noise_scale: float
+    engine: FitEngine, plan: ReportPlan, total: FloatArray, *, count: int, noise_scale: float
 ) -> StageResult:
     """The sum of ``count`` private messages as a stage result.
 

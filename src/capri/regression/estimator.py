@@ -19,7 +19,7 @@ from capri.privacy.gate import Gate, noise_source
 from capri.privacy.ledger import Ledger
 from capri.privacy.sphere import sphere
 from capri.regression.decode import PARTS, ErrorWidth, Model
-from capri.regression.engine import Engine, OpenRows, ReportPlan, read_reports
+from capri.regression.engine import FitEngine, OpenRows, ReportPlan, read_reports
 from capri.regression.options import Options, checked
 from capri.regression.scikit_learn import SharedParameters, warn_of_leak
 from capri.regression.sources import (
@@ -36,6 +36,8 @@ from capri.regression.summary import (
     earlier_events,
     fit_digests,
     fit_prior,
+    labels_of,
+    named_parts,
     warn_of_doubts,
 )
 from capri.regression.tables import (
@@ -70,8 +72,9 @@ class PrivateKernelRidge(
         of all columns), weighed by the evidence of what was released. The other names take
         lengthscales of ``sqrt(d) / 2`` widths of the box.
     epsilon, delta : float
-        The budget. ``epsilon=float("inf")`` runs without privacy and equals kernel ridge
-        regression on the span of the basis.
+        The budget; a :class:`~capri.Budget` as ``epsilon`` brings its own delta.
+        ``epsilon=float("inf")`` runs without privacy and equals kernel ridge regression on the
+        span of the basis.
     tau : "auto" or float
         The ridge; by default the one of largest evidence.
     y_bounds : (low, high), optional
@@ -246,7 +249,9 @@ class PrivateKernelRidge(
 
         Post-processing: privacy was spent where the reports were made.
         """
-        total, count, noise = plan.total(reports, epsilon=self.epsilon)
+        budget = checked(self).budget
+        epsilon = self.epsilon if budget is None else budget.epsilon
+        total, count, noise = plan.total(reports, epsilon=epsilon)
         return self.fit_sum(plan, total, count=count, noise_scale=noise)
 
     def fit_sum(self, plan: ReportPlan, total: Any, *, count: int, noise_scale: float) -> Self:
@@ -288,7 +293,7 @@ class PrivateKernelRidge(
         self._one_dimensional = source.outputs == 1
         return source
 
-    def _adopt(self, engine: Engine, ledger: Ledger | None, *, private: bool) -> None:
+    def _adopt(self, engine: FitEngine, ledger: Ledger | None, *, private: bool) -> None:
         """Keep what was released, and nothing else."""
         setting = engine.setting
         self.model_ = Model(
@@ -305,7 +310,11 @@ class PrivateKernelRidge(
         self.rank_ = setting.basis.rank
         self.n_rows_ = sum(reading.result.plan.rows for reading in engine.readings)
         weights = [estimate.weights for estimate in engine.estimates]
-        parts = [{} if each is None else setting.prior.shares(each) for each in weights]
+        labels = labels_of(getattr(self, "schema_", None), getattr(self, "feature_names_in_", None))
+        parts = [
+            {} if each is None else named_parts(setting.prior.shares(each), labels)
+            for each in weights
+        ]
         self.parts_ = parts[0] if len(parts) == 1 else parts
         taus = np.array([estimate.tau for estimate in engine.estimates])
         self.tau_ = float(taus[0]) if len(taus) == 1 else taus

@@ -23,7 +23,7 @@ import numpy as np
 from scipy.linalg import block_diag, cho_factor, cho_solve, solve_triangular
 
 from capri.arrays import FloatArray
-from capri.regression.decode import Estimate, Reading, Tail, read_tail
+from capri.regression.decode import Estimate, StageReading, Tail, read_tail
 from capri.regression.priors import FunctionPrior
 
 _ROUNDS = 4
@@ -52,7 +52,7 @@ class _Told:
     @classmethod
     def of(
         cls,
-        reading: Reading,
+        reading: StageReading,
         output: int,
         tail: Tail | None,
         noise_variance: float,
@@ -147,7 +147,7 @@ class _Pooled:
 
 
 def decode(
-    readings: Sequence[Reading], output: int, *, prior: FunctionPrior, tau: float | None
+    readings: Sequence[StageReading], output: int, *, prior: FunctionPrior, tau: float | None
 ) -> Estimate:
     """Pool all stages; weights of the prior by evidence, or ``s^2 / tau`` where tau is given.
 
@@ -192,7 +192,7 @@ def decode(
     return _with_misfit(_mixed(pooled, prior, chances), pooled.told, start)
 
 
-def _spread_of_targets(reading: Reading, output: int) -> float | None:
+def _spread_of_targets(reading: StageReading, output: int) -> float | None:
     """The most that the targets of the first stage vary: their mean square less that of the mean.
 
     Each with a deviation of its noise on the safe side. None where the mean is not told.
@@ -263,7 +263,7 @@ def _with_misfit(estimate: Estimate, told: Sequence[_Told], prior: FloatArray) -
 
 
 def _residual_variance(
-    reading: Reading,
+    reading: StageReading,
     output: int,
     guess: tuple[FloatArray, FloatArray],
     noise_variance: float,

@@ -22,7 +22,7 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import FeatureUnion, Pipeline
-from sklearn.preprocessing import FunctionTransformer
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, OrdinalEncoder
 from sklearn.utils import get_tags
 
 from capri.arrays import FloatArray
@@ -123,6 +123,8 @@ def _fitted(transformer: Any) -> Iterator[str]:
     """The classes in a transformer that learn from rows; those of a frozen one learnt before."""
     if transformer is None or isinstance(transformer, str | FrozenEstimator):
         return  # "passthrough" or "drop"
+    if _told_its_levels(transformer):
+        return
     if isinstance(transformer, Pipeline):
         parts = [step for _, step in transformer.steps]
     elif isinstance(transformer, FeatureUnion):
@@ -142,6 +144,17 @@ def _fitted(transformer: Any) -> Iterator[str]:
         return
     for part in parts:
         yield from _fitted(part)
+
+
+def _told_its_levels(encoder: Any) -> bool:
+    """Whether an encoder was given all levels, counts none of them and refuses no other."""
+    return (
+        type(encoder) in (OneHotEncoder, OrdinalEncoder)
+        and not isinstance(encoder.categories, str)
+        and encoder.handle_unknown in ("ignore", "use_encoded_value")
+        and encoder.min_frequency is None
+        and encoder.max_categories is None
+    )
 
 
 def _cell_by_cell(function: Any) -> bool:

@@ -4,12 +4,11 @@ A source hands blocks of rows to a job and adds up the integers that come back. 
 not depend on how rows were cut or who added them.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from hashlib import blake2b
 from importlib import import_module
-from itertools import chain
+from itertools import accumulate, chain
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
@@ -25,125 +24,101 @@ Job = Callable[[FloatArray, FloatArray, int], IntArray]
 Block = tuple[FloatArray, FloatArray]
 Tables = Callable[[], Iterator[tuple[Any, Any]]]
 Ranges = tuple[FloatArray, FloatArray, FloatArray, FloatArray]
+# A pass over all blocks: what a step makes of each block and its place, joined several at a time.
+Fold = Callable[[Callable[[Block, int], Any], Callable[[list[Any]], Any]], Any]
 _PARQUET_ROWS = 1 << 16
+# Sums joined at once: no worker holds more.
+_JOINED = 8
 _CHANGED = (
     "the rows changed between passes, so one row could be in two stages: give a list, an array, "
     "chunks or Dask partitions in a fixed order, or use partial_fit, which reads rows once"
 )
 
 
-class RowSource(ABC):
-    """Rows that can be read several times; ``rows`` is their number."""
-
-    def _measure(self, shapes: Sequence[tuple[int, int, int]], mixed: str) -> None:
-        """Rows, columns and outputs of all blocks; ``mixed`` is said where they do not fit."""
-        if len({shape[1:] for shape in shapes}) > 1:
-            raise DataError(mixed)
-        self.rows = sum(shape[0] for shape in shapes)
-        self.columns, self.outputs = shapes[0][1:]
-
-    @abstractmethod
-    def total(self, job: Job) -> IntArray:
-        """Sum of ``job(X, y, number of the first row)`` over all blocks."""
-
-    @abstractmethod
-    def ranges(self) -> Ranges:
-        """Smallest and largest value of every column of X and of y: not private."""
-
-
-class Chunks(RowSource):
-    """Blocks of rows that a function gives anew whenever it is called.
+class RowSource:
+    """Rows that can be read several times; ``rows`` is their number.
 
     Stages take rows by their number. Rows that change places between passes could be in two
-    stages and spend the budget twice, so every pass must read what the first one read.
+    stages and spend the budget twice, so every pass must read the blocks that the first one read:
+    each is compared by a digest, made where its rows are summed.
     """
 
-    def __init__(self, blocks: Callable[[], Iterator[Block]]) -> None:
-        self._blocks = blocks
-        self._digest: bytes | None = None
-        sizes = [_shape(block) for block in self._read()]
-        if not sizes:
+    def __init__(self, fold: Fold) -> None:
+        self._fold = fold
+        read = fold(partial(_read, _shape), partial(_joined, _in_order))
+        if read is None:
             raise DataError("there are no rows: give at least one chunk (X, y)")
-        self._measure(sizes, "all chunks must have the same number of columns in X and in y")
-
-    def total(self, job: Job) -> IntArray:
-        """One block after the other."""
-        start, total = 0, np.zeros((), dtype=np.int64)
-        for X, y in self._read():
-            total = total + job(X, y, start)
-            start += len(X)
-        return total
-
-    def ranges(self) -> Ranges:
-        """Over all blocks."""
-        return _joined(_ranges(block) for block in self._read() if len(block[0]))
-
-    def _read(self) -> Iterator[Block]:
-        """One pass; fails at its end when it was not the same as the first."""
-        seen = blake2b(digest_size=32)
-        for block in self._blocks():
-            _feed(seen, block)
-            yield block
-        if self._digest is None:
-            self._digest = seen.digest()
-        elif self._digest != seen.digest():
-            raise DataError(_CHANGED)
-
-
-class DaskBlocks(RowSource):
-    """Partitions of Dask collections: sums are made where the partitions are.
-
-    Every pass computes the graph anew, so each partition is compared with its first reading, by a
-    digest made in the task that adds up its rows.
-    """
-
-    def __init__(self, X: Any, y: Any, check: Check) -> None:
-        dask: Any = import_module("dask")
-        self._dask = dask
-        for name, thing in (("X", X), ("y", y)):
-            if any(count > 1 for count in getattr(thing, "numblocks", ())[1:]):
-                raise DataError(
-                    f"{name} is cut into several blocks of columns: keep the columns of a row in "
-                    f"one block, with {name}.rechunk({{1: -1}})"
-                )
-        lefts = np.ravel(np.asarray(X.to_delayed(), dtype=object))
-        rights = np.ravel(np.asarray(y.to_delayed(), dtype=object))
-        if len(lefts) != len(rights):
+        shapes, self._digests = read
+        if len({shape[1:] for shape in shapes}) > 1:
             raise DataError(
-                f"X has {len(lefts)} blocks of rows and y has {len(rights)}: chunk both alike"
+                "all chunks and partitions must have the same number of columns in X and in y"
             )
-        checked = dask.delayed(check)
-        self._blocks = [checked(left, right) for left, right in zip(lefts, rights, strict=True)]
-        measure = dask.delayed(_measured)
-        shapes, digests = zip(*dask.compute(*map(measure, self._blocks)), strict=True)
-        self._measure(shapes, "all partitions must have the same columns")
-        self._sizes = [int(shape[0]) for shape in shapes]
-        self._digests: tuple[bytes, ...] = digests
+        sizes = [shape[0] for shape in shapes]
+        self.rows, self._starts = sum(sizes), [0, *accumulate(sizes)]
+        self.columns, self.outputs = shapes[0][1:]
 
     def total(self, job: Job) -> IntArray:
-        """Workers encode and add; only sums travel."""
-        starts = np.concatenate([[0], np.cumsum(self._sizes)[:-1]])
-        run = self._dask.delayed(_run)
-        parts = [
-            run(job, block, int(start)) for block, start in zip(self._blocks, starts, strict=True)
-        ]
-        while len(parts) > 1:  # a tree: no worker holds more than a few sums
-            parts = [self._dask.delayed(_add)(parts[i : i + 8]) for i in range(0, len(parts), 8)]
-        ((total, digests),) = self._dask.compute(parts[0])
-        if digests != self._digests:
-            raise DataError(_CHANGED)
-        return np.asarray(total)
+        """Sum of ``job(X, y, number of the first row)`` over all blocks."""
+        return np.asarray(self._again(partial(_run, job, self._starts), partial(np.sum, axis=0)))
 
     def ranges(self) -> Ranges:
-        """Of every partition, joined."""
-        filled = [block for block, size in zip(self._blocks, self._sizes, strict=True) if size]
-        ranges = self._dask.delayed(_ranges)
-        return _joined(self._dask.compute(*[ranges(block) for block in filled]))
+        """Smallest and largest value of every column of X and of y: not private."""
+        low_x, high_x, low_y, high_y = self._again(_ranges, _widest)
+        # Where no row counts there is no range, and any will do.
+        found = (np.where(np.isfinite(end), end, 0.0) for end in (low_x, high_x, low_y, high_y))
+        low_x, high_x, low_y, high_y = found
+        return low_x, high_x, low_y, high_y
+
+    def _again(self, step: Callable[[Block, int], Any], join: Callable[[list[Any]], Any]) -> Any:
+        """One more pass; fails at its end when it was not the same as the first."""
+        found = self._fold(partial(_read, step), partial(_joined, join))
+        if found is None or found[1] != self._digests:
+            raise DataError(_CHANGED)
+        return found[0]
 
 
-def one_block(X: FloatArray, y: FloatArray, *, weighted: bool = False) -> Chunks:
+def _in_turn(blocks: Callable[[], Iterator[Block]]) -> Fold:
+    """One block after the other, of a function that gives them anew whenever it is called."""
+
+    def fold(step: Callable[[Block, int], Any], join: Callable[[list[Any]], Any]) -> Any:
+        found = None
+        for place, block in enumerate(blocks()):
+            part = step(block, place)
+            found = part if found is None else join([found, part])
+        return found
+
+    return fold
+
+
+def _where_they_are(X: Any, y: Any, check: Check) -> Fold:
+    """Partitions of Dask collections: workers encode and add, and only sums travel."""
+    dask: Any = import_module("dask")
+    for name, thing in (("X", X), ("y", y)):
+        if any(count > 1 for count in getattr(thing, "numblocks", ())[1:]):
+            raise DataError(
+                f"{name} is cut into several blocks of columns: keep the columns of a row in "
+                f"one block, with {name}.rechunk({{1: -1}})"
+            )
+    lefts, rights = (np.ravel(np.asarray(each.to_delayed(), dtype=object)) for each in (X, y))
+    if len(lefts) != len(rights):
+        raise DataError(
+            f"X has {len(lefts)} blocks of rows and y has {len(rights)}: chunk both alike"
+        )
+    blocks = [dask.delayed(check)(*pair) for pair in zip(lefts, rights, strict=True)]
+
+    def fold(step: Callable[[Block, int], Any], join: Callable[[list[Any]], Any]) -> Any:
+        parts = [dask.delayed(step)(block, place) for place, block in enumerate(blocks)]
+        while len(parts) > 1:
+            groups = range(0, len(parts), _JOINED)
+            parts = [dask.delayed(join)(parts[start : start + _JOINED]) for start in groups]
+        return dask.compute(parts[0])[0]
+
+    return fold
+
+
+def one_block(X: FloatArray, y: FloatArray, *, weighted: bool = False) -> RowSource:
     """Rows in memory, as matrices; ``weighted``: the last column of y are weights."""
-    source = Chunks(lambda: iter([(X, y)]))
+    source = RowSource(_in_turn(lambda: iter([(X, y)])))
     source.outputs -= weighted
     return source
 
@@ -153,11 +128,11 @@ def blocks_of(X: Any, y: Any, check: Check) -> tuple[RowSource, Any]:
     if is_dask(X):
         if not is_dask(y):
             raise ConfigurationError("y must be a Dask collection with the chunks of X")
-        return DaskBlocks(X, y, check), getattr(X, "columns", None)
+        return RowSource(_where_they_are(X, y, check)), getattr(X, "columns", None)
     if is_path(X) and not isinstance(y, str | list):
         raise ConfigurationError("with a Parquet path, y must name the target columns")
     blocks = same_columns(parquet_blocks(X, y) if is_path(X) else lambda: iter(X))
-    source = Chunks(lambda: (check(*block) for block in blocks()))
+    source = RowSource(_in_turn(lambda: (check(*block) for block in blocks())))
     return source, getattr(next(blocks())[0], "columns", None)
 
 
@@ -240,47 +215,42 @@ def parquet_blocks(path: str | PathLike[str], targets: str | list[str]) -> Table
     return blocks
 
 
-def _shape(block: Block) -> tuple[int, int, int]:
-    return len(block[0]), block[0].shape[1], block[1].shape[1]
+# -- steps of a pass, and how their results are joined ---------------------------------------------
 
 
-def _feed(digest: blake2b, block: Block) -> None:
+def _read(step: Callable[[Block, int], Any], block: Block, place: int) -> tuple[Any, list[bytes]]:
+    """What a step makes of a block, and what the block was read as."""
+    seen = blake2b(digest_size=32)
     for table in block:
-        digest.update(np.ascontiguousarray(table).reshape(-1).data)
+        seen.update(np.ascontiguousarray(table).reshape(-1).data)
+    return step(block, place), [seen.digest()]
 
 
-def _digest(block: Block) -> bytes:
-    digest = blake2b(digest_size=32)
-    _feed(digest, block)
-    return digest.digest()
+def _joined(join: Callable[[list[Any]], Any], parts: list[Any]) -> tuple[Any, list[bytes]]:
+    found, digests = zip(*parts, strict=True)
+    return join([*found]), _in_order([*digests])
 
 
-def _measured(block: Block) -> tuple[tuple[int, int, int], bytes]:
-    return _shape(block), _digest(block)
+def _in_order(parts: list[list[Any]]) -> list[Any]:
+    return [*chain.from_iterable(parts)]
 
 
-def _run(job: Job, block: Block, start: int) -> tuple[IntArray, tuple[bytes, ...]]:
-    """The sum of a partition, and what it was read as."""
-    return job(block[0], block[1], start), (_digest(block),)
+def _shape(block: Block, place: int) -> list[tuple[int, int, int]]:
+    return [(len(block[0]), block[0].shape[1], block[1].shape[1])]
 
 
-def _add(
-    parts: list[tuple[IntArray, tuple[bytes, ...]]],
-) -> tuple[IntArray, tuple[bytes, ...]]:
-    totals, digests = zip(*parts, strict=True)
-    return np.sum(totals, axis=0), tuple(chain.from_iterable(digests))
+def _run(job: Job, starts: list[int], block: Block, place: int) -> IntArray:
+    """The sum of a block; one that the first pass did not read is refused at the end of this."""
+    return job(*block, starts[min(place, len(starts) - 1)])
 
 
-def _ranges(block: Block) -> Ranges:
+def _ranges(block: Block, place: int) -> Ranges:
     """Of the rows that count; empty ranges where there are none."""
     X, y = (table[finite_rows(*block)] for table in block)
     low, high = partial(np.min, axis=0, initial=np.inf), partial(np.max, axis=0, initial=-np.inf)
     return low(X), high(X), low(y), high(y)
 
 
-def _joined(ranges: Iterable[Ranges]) -> Ranges:
+def _widest(ranges: list[Ranges]) -> Ranges:
     low_x, high_x, low_y, high_y = map(np.stack, zip(*ranges, strict=True))
-    joined = low_x.min(axis=0), high_x.max(axis=0), low_y.min(axis=0), high_y.max(axis=0)
-    # Where no row counts there is no range, and any will do.
-    low_x, high_x, low_y, high_y = (np.where(np.isfinite(each), each, 0.0) for each in joined)
-    return low_x, high_x, low_y, high_y
+    return low_x.min(axis=0), high_x.max(axis=0), low_y.min(axis=0), high_y.max(axis=0)

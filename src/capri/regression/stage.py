@@ -27,6 +27,7 @@ from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.features import LowRankFeatures, row_by_row
 from capri.kernels import Constant, Sum
 from capri.privacy.moments import BLOCK_ROWS, MomentLayout
+from capri.privacy.sphere import mix
 from capri.regression.tables import finite_rows
 
 _EXACT = 53
@@ -102,10 +103,7 @@ class Lot:
         if (self.low, self.high) == (0.0, 1.0):
             return np.ones(count, dtype=np.bool_)
         number = np.arange(start, start + count, dtype=np.uint64)
-        mixed = (number + np.uint64(self.salt)) * _GOLDEN  # SplitMix64
-        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-            mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
-        lot = (mixed ^ (mixed >> np.uint64(31))) / 2.0**64
+        lot = mix((number + np.uint64(self.salt)) * _GOLDEN) / 2.0**64
         return np.asarray((self.low <= lot) & (lot < self.high))
 
     def rows(self, total: int) -> int:

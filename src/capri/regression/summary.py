@@ -14,7 +14,7 @@ weights of the law.
 """
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from html import escape
 from math import sqrt
@@ -31,9 +31,10 @@ from capri.learners.start import Observed, Prior, observed
 from capri.privacy.calibration import delivered_epsilon
 from capri.privacy.ledger import Ledger, PriorEvent, ReleaseEvent
 from capri.regression.decode import Model
-from capri.regression.engine import Engine, OpenRows, Setting
+from capri.regression.engine import FitEngine, OpenRows, Setting
 from capri.regression.scikit_learn import steps_to_caller, warn_of_leak
 from capri.regression.stage import StagePlan, StageResult
+from capri.schema import Numeric, Schema
 
 # Chance that anything is said of a fit that it is not true of.
 _FALSE_ALARM = 5e-5
@@ -62,8 +63,8 @@ class ShownWithStages:
     _open: OpenRows | None = None
     # Targets are codes that another estimator made: all of them at an end of their range.
     _codes: bool = False
-    _engine: Engine
-    _awaited: tuple[Engine, bytes, int] | None = None
+    _engine: FitEngine
+    _awaited: tuple[FitEngine, bytes, int] | None = None
     _private: bool
     _one_dimensional: bool
 
@@ -86,7 +87,30 @@ class ShownWithStages:
         return {"text/plain": repr(self), "text/html": self._repr_html_inner()}
 
 
-def stages_of(engine: Engine) -> Stages:
+def labels_of(schema: Schema | None, names: Sequence[str] | None) -> Sequence[str] | None:
+    """What each number of a row is called; indicators of a category have its name."""
+    if schema is None:
+        return names
+    return [
+        name if isinstance(column, Numeric) else column.name
+        for column in schema.columns
+        for name in column.features
+    ]
+
+
+def named_parts(shares: Mapping[str, float], labels: Sequence[str] | None) -> dict[str, float]:
+    """Shares of the parts of a function, with the names of columns that have any."""
+
+    def named(part: str) -> str:
+        kind, _, place = part.partition(" ")
+        if labels is None or kind not in ("column", "category"):
+            return part
+        return f"{kind} {labels[int(place)]}"
+
+    return {named(part): share for part, share in shares.items()}
+
+
+def stages_of(engine: FitEngine) -> Stages:
     """All releases of an engine."""
     return Stages(_row(reading.result.plan) for reading in engine.readings)
 
@@ -105,13 +129,13 @@ def _row(plan: StagePlan) -> Row:
     }
 
 
-def warn_of_doubts(engine: Engine, *, codes: bool) -> None:
+def warn_of_doubts(engine: FitEngine, *, codes: bool) -> None:
     """Say what does not fit the releases; ``codes``: targets that are all at ends, as they must."""
     for doubt in _doubts(engine, codes=codes):
         warnings.warn(doubt, KernelWarning, stacklevel=steps_to_caller())
 
 
-def _doubts(engine: Engine, *, codes: bool) -> Iterator[str]:
+def _doubts(engine: FitEngine, *, codes: bool) -> Iterator[str]:
     results = [each.result for each in engine.readings if each.result.measured]
     sample, targets = engine.setting.law.sample, engine.setting.targets
     rows = sum(result.plan.rows for result in results)
@@ -169,7 +193,7 @@ def _squares(result: StageResult, sample: FloatArray, output: int) -> FloatArray
     return np.array([result.squares[output], result.noise[2][output] ** 2, expected])
 
 
-def fit_digests(engine: Engine) -> dict[str, Any]:
+def fit_digests(engine: FitEngine) -> dict[str, Any]:
     """Of everything that was fixed before the first row, and before the rows of each stage."""
     return {
         "configuration": _setting_digest(engine.setting),
@@ -255,7 +279,7 @@ def one_account(parts: Sequence[Ledger | None]) -> Ledger | None:
     return whole
 
 
-def fit_prior(model: Model, ledger: Ledger | None, engine: Engine) -> Prior:
+def fit_prior(model: Model, ledger: Ledger | None, engine: FitEngine) -> Prior:
     """The estimate less its own prior ``S``: ``J = P^-1 - S^-1``, ``h = P^-1 m``.
 
     What an average over plausible priors adds to ``P`` may leave less than nothing in directions

@@ -16,8 +16,8 @@ import msgspec
 
 from capri.errors import ConfigurationError
 from capri.joint.policy import Capri
+from capri.local.aggregator import LocalCapri
 from capri.service import messages
-from capri.service.aggregator import DurableAggregator
 from capri.service.auth import (
     ADMIN,
     DECIDE,
@@ -141,7 +141,7 @@ class Application:
 
     def __init__(
         self,
-        policy: Capri | DurableAggregator,
+        policy: Capri | LocalCapri,
         *,
         name: str = "policy",
         keys: KeyRing | None,
@@ -189,7 +189,7 @@ class Application:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _start(self) -> None:
-        if isinstance(self._policy, DurableAggregator):
+        if isinstance(self._policy, LocalCapri):
             figures = DeviceFigures(self._policy, self._name)
             self.handlers = DeviceHandlers(self._policy, self._guard, figures)
         else:

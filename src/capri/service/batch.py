@@ -24,7 +24,7 @@ from typing import Any
 from capri.errors import InDoubtError, StorageError
 from capri.service.auth import RefusalError, ServiceLimits
 from capri.service.endpoint import note
-from capri.store.group import GivenUpError, beginning
+from capri.store.transaction import GivenUpError, beginning
 
 Work = Callable[[list[Any]], list[Any]]
 Leave = Callable[[], Awaitable[Any]]

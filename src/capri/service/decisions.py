@@ -34,7 +34,7 @@ from capri.service.messages import (
     RewardRequest,
 )
 from capri.spaces import Actions
-from capri.store.group import GivenUpError
+from capri.store.transaction import GivenUpError
 
 NO_RECORD = "no record"
 ABSENT = "absent column"

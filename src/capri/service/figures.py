@@ -12,7 +12,7 @@ import numpy as np
 
 from capri.errors import CapriError
 from capri.files import json_values
-from capri.service.aggregator import DurableAggregator
+from capri.local.aggregator import LocalCapri
 from capri.service.monitoring import released_alarms
 from capri.spaces import ContextPool, FixedActions
 from capri.version import VERSION
@@ -188,11 +188,7 @@ class Figures:
 class DeviceFigures(Figures):
     """Public figures of an aggregator: all that it knows is public."""
 
-    _served: DurableAggregator
-
-    @property
-    def _policy(self) -> Any:
-        return self._served.aggregator
+    _policy: LocalCapri
 
     @property
     def _state(self) -> object:
@@ -200,13 +196,12 @@ class DeviceFigures(Figures):
         return len(self._policy.epochs), id(self._policy.actions)
 
     def check(self) -> None:
-        """Raise where the file does not serve."""
-        self._served.check()
+        """Raise where the store does not serve."""
+        self.progress()
 
     def progress(self) -> Any:
         """Reports and epochs."""
-        self._served.look()
-        aggregator = self._served.aggregator
+        aggregator = self._policy
         epoch, taken, length = aggregator.under_way
         under_way = {"epoch": epoch, "length": length, "taken": taken, "open": True}
         return {
@@ -220,7 +215,7 @@ class DeviceFigures(Figures):
 
     def ledger(self) -> Any:
         """What a device spends with its report: once, and on the device."""
-        aggregator = self._served.aggregator
+        aggregator = self._policy
         epsilon = aggregator.budget.epsilon if aggregator.budget else 0.0
         reported = epsilon if aggregator.reports else 0.0
         return {

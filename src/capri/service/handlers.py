@@ -14,7 +14,8 @@ from msgspec import Struct
 
 from capri.errors import AwayError, CapriError, ConfigurationError, InDoubtError
 from capri.joint.policy import Capri
-from capri.service.aggregator import DurableAggregator
+from capri.local.aggregator import LocalCapri
+from capri.local.reports import ReportStatus
 from capri.service.auth import Guard, RefusalError, RewardQuota
 from capri.service.batch import Leave, MicroBatcher, Work
 from capri.service.decisions import BulkPolicy
@@ -327,10 +328,10 @@ class DeviceHandlers:
         "POST /v1/reports takes what they report"
     )
 
-    def __init__(self, durable: DurableAggregator, guard: Guard, figures: DeviceFigures) -> None:
+    def __init__(self, aggregator: LocalCapri, guard: Guard, figures: DeviceFigures) -> None:
         """Within a running event loop, which the micro-batcher answers to."""
-        self._durable, self._guard, self._figures = durable, guard, figures
-        self._batcher = MicroBatcher("reports", durable.receive, guard.limits)
+        self._aggregator, self._guard, self._figures = aggregator, guard, figures
+        self._batcher = MicroBatcher("reports", self._receive, guard.limits)
 
     @property
     def routes(self) -> dict[str, Handler]:
@@ -349,10 +350,14 @@ class DeviceHandlers:
         """End after what waits."""
         self._batcher.stop()
 
+    def _receive(self, reports: list[bytes]) -> list[ReportStatus]:
+        """What became of each report; those that count are durable."""
+        return [ReportStatus(code) for code in self._aggregator.receive_many(reports).tolist()]
+
     async def _bundle(self, request: Request) -> Response:
         """The same bytes for everybody."""
         self._guard.admit(request.holder, 1)
-        data = await asyncio.to_thread(self._durable.bundle)
+        data = await asyncio.to_thread(self._aggregator.bundle)
         digest = (b"etag", b'"' + data[-32:].hex().encode() + b'"')
         return Response(data, kind=BINARY, headers=(digest,))
 
@@ -373,12 +378,13 @@ class DeviceHandlers:
         return Response(encode(outcomes if listed else outcomes[0]))
 
     async def _replace_actions(self, request: Request) -> Response:
-        return await replace_actions(request, self._durable.replace_actions, self._figures)
+        return await replace_actions(request, self._aggregator.replace_actions, self._figures)
 
     async def _close_epoch(self, request: Request) -> Response:
         """Read what has come in, and hand out a new bundle."""
         given = read_public(request.body, CloseRequest)
-        releases = await asyncio.to_thread(self._durable.close_epoch, early=given.early)
+        await asyncio.to_thread(self._aggregator.close_epoch, early=given.early)
+        releases = await asyncio.to_thread(lambda: len(self._aggregator.epochs))
         return Response(encode({"status": "closed", "releases": releases}))
 
 

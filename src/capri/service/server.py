@@ -32,7 +32,6 @@ from capri.errors import (
     PrivacyLeakWarning,
     StorageError,
 )
-from capri.service.aggregator import DurableAggregator, report_file
 from capri.service.app import Application
 from capri.service.auth import ENVIRONMENT, KeyRing
 from capri.service.settings import Settings, load_settings, read_forecast, write_forecast
@@ -160,7 +159,7 @@ def open_policy(
 ) -> Any:
     """The policy in its store, filled where it is empty; or the aggregator of a local one."""
     if settings.local:
-        return DurableAggregator(settings.arguments, report_file(store or settings.default_store))
+        return settings.aggregator(store or settings.default_store)
     key = os.environ.get(STORE_KEY)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", KernelWarning)  # the page and /v1/policy tell of them
@@ -192,7 +191,7 @@ def serve(
         )
     if not start.insecure_local:
         start.ring()
-    _check_model(start, settings.local, workers, forecast, new_anchor)
+    _check_model(start, settings.local, forecast, new_anchor)
     # Filled and found sound before a worker starts; also tells of a store that is another's.
     opened(lambda: _fill(settings, start, new_anchor))
     if forecast and read_forecast(start.file) is None:
@@ -221,15 +220,10 @@ def _fill(settings: Settings, start: Start, new_anchor: bool) -> None:
         policy.close()
 
 
-def _check_model(start: Start, local: bool, workers: int, forecast: bool, new_anchor: bool) -> None:
-    """Where devices decide, one process is enough for what they report, alone with its file."""
+def _check_model(start: Start, local: bool, forecast: bool, new_anchor: bool) -> None:
+    """Refuse what is of no use to a policy of this model."""
     if start.site is not None and not local:
         raise ConfigurationError("--site is for a policy with model = 'local'")
-    if workers > 1 and local:
-        raise ConfigurationError(
-            f"a policy with model = 'local' is served by one process: --workers must be 1, got "
-            f"{workers}"
-        )
     if forecast and local:
         raise ConfigurationError("--forecast is for model = 'joint': see capri forecast")
     if (start.anchor is not None or new_anchor) and local:

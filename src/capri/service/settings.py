@@ -2,8 +2,8 @@
 
 import hashlib
 import json
-import re
 import tomllib
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
@@ -15,21 +15,19 @@ import numpy as np
 from capri.checks import is_number
 from capri.epoch.notice import unsaid
 from capri.epoch.rewards import AS_ESTIMATED, RewardRule
-from capri.errors import CapriError, ConfigurationError
+from capri.errors import CapriError, ConfigurationError, KernelWarning
 from capri.files import Given, Source, whole_from, write_atomically
 from capri.joint.policy import Capri
-from capri.kernels.catalogue import KERNEL_NAMES, from_dict, kernel_by_name
+from capri.kernels import KERNEL_NAMES, from_dict, kernel_by_name
+from capri.local.aggregator import LocalCapri
 from capri.privacy.budget import Budget
 from capri.privacy.promise import PrivacyModel
 from capri.schema import Schema
-from capri.service.aggregator import new_aggregator
 from capri.service.auth import ServiceLimits
-from capri.service.tables import read_actions, read_column, read_contexts, read_limits
+from capri.service.tables import TIME, UNITS, read_actions, read_column, read_contexts, read_limits
 from capri.spaces import FixedActions
-from capri.store.address import POSTGRES, SQLITE
+from capri.store.transaction import POSTGRES, SQLITE
 
-_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
-_TIME = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(second|minute|hour|day|week)s?\s*")
 _SHALLOWEST = 4
 # Rounds and functions that a forecast plays.
 _ROUNDS, _FUNCTIONS = 10_000, 3
@@ -55,6 +53,25 @@ class Settings:
     def policy(self, **place: Any) -> Capri:
         """The policy, in its store; its key and its anchor are told as the policy is."""
         return Capri(**self.arguments, **place)
+
+    def aggregator(self, store: str | None) -> LocalCapri:
+        """What a file with ``model = "local"`` describes, in its store."""
+        given = {name: value for name, value in self.arguments.items() if name != "model"}
+        for name in ("contributions_per_user", "contributions_per_epoch"):
+            if given.pop(name, None) is not None:
+                raise ConfigurationError(
+                    "contributions are limited by the devices of model 'local', each of which "
+                    "reports once: leave [users] out"
+                )
+        if given.pop("reward_rule", "first") != "first":
+            raise ConfigurationError(
+                "reward_rule must be 'first' with model 'local': a device reports once, so the app "
+                "combines several rewards to one before it reports"
+            )
+        given["budget"] = Budget(epsilon=given["budget"].epsilon)  # the sphere keeps delta = 0
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", KernelWarning)  # the page and /v1/policy tell of them
+            return LocalCapri(**given, store=store)
 
     @property
     def local(self) -> bool:
@@ -131,7 +148,7 @@ def _try(settings: Settings, given: Given, options: Mapping[str, Any]) -> None:
     """Build it in memory: what does not fit together is found before the first user."""
     try:
         if settings.local:
-            new_aggregator(settings.arguments)
+            settings.aggregator(None)
         else:
             settings.policy(store=None)
     except CapriError as problem:
@@ -247,14 +264,14 @@ def _wait(inner: Given) -> int | timedelta:
 
 def _duration(inner: Given, key: str, text: object) -> timedelta:
     """A time such as "90 seconds" or "1.5 days"."""
-    found = _TIME.fullmatch(text) if isinstance(text, str) else None
+    found = TIME.fullmatch(text) if isinstance(text, str) else None
     if found is None:
         raise inner.error(
-            f"{key} must be a time: a number and one of {', '.join(_SECONDS)}, such as '2 hours', "
-            f"got {text!r}",
+            f"{key} must be a time: a number and one of {', '.join(UNITS.values())}, such as "
+            f"'2 hours', got {text!r}",
             key,
         )
-    return timedelta(seconds=float(found[1]) * _SECONDS[found[2]])
+    return timedelta(**{UNITS[found[2][0]]: float(found[1])})
 
 
 def _users(given: Given) -> dict[str, Any]:

@@ -12,11 +12,11 @@ availability = { loan = 0.8 }
 loan = { age = [18, inf], country = ["at", "de"], member = true }
 """
 
-import csv
 import json
 import re
 from collections.abc import Callable, Sequence
-from math import isfinite, isinf
+from importlib.resources import files
+from math import isinf
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from capri.choices import as_actions
 from capri.epoch.limits import Limits
 from capri.epoch.rewards import AS_ESTIMATED
 from capri.errors import ConfigurationError
-from capri.files import Given
+from capri.files import Given, finite_number, read_csv
 from capri.schema import Boolean, Categorical, Numeric, Schema
 from capri.schema.columns import Column, inferred
 from capri.spaces import ContextPool, FixedActions
@@ -37,8 +37,9 @@ _TRUTH = {"true": True, "false": False, "yes": True, "no": False}
 # about 2,000 rounds of uniform play, once (docs/rewards.md). What a shorter one loses is lost for
 # good, at every decision.
 USUAL_WAIT = 2000
-_UNITS = {unit[0]: unit for unit in ("seconds", "minutes", "hours", "days", "weeks")}
-_WAIT = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d|w|(?:second|minute|hour|day|week)s?)")
+UNITS = {unit[0]: unit for unit in ("seconds", "minutes", "hours", "days", "weeks")}
+# A time such as "90m" or "1.5 days".
+TIME = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(s|m|h|d|w|(?:second|minute|hour|day|week)s?)\s*")
 _PUBLIC_ROWS = 200  # where no file of public rows is given
 _NUMBERS: dict[str, tuple[Callable[[float], bool], str]] = {
     "floor": (lambda value: 0 <= value <= 1, "a probability, from 0 to 1"),
@@ -234,28 +235,7 @@ def _wanted(rules: Given, column: Column) -> Any:
     return value
 
 
-# -- CSV files ----------------------------------------------------------------------------------
-
-
-def read_csv(path: Path) -> dict[str, list[str]]:
-    """The columns of a CSV file with a header, as texts."""
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = [row for row in csv.reader(file) if row]
-    except (OSError, UnicodeDecodeError, csv.Error) as problem:
-        reason = problem.strerror if isinstance(problem, OSError) else type(problem).__name__
-        raise ConfigurationError(f"{path} cannot be read: {reason}") from None
-    if len(rows) < 2:
-        raise ConfigurationError(f"{path} needs a header and at least one row")
-    names = [name.strip() for name in rows[0]]
-    if len(set(names)) < len(names) or not all(names):
-        raise ConfigurationError(f"{path}: every column needs a name of its own, got {names}")
-    for number, row in enumerate(rows[1:], start=2):
-        if len(row) != len(names):
-            raise ConfigurationError(
-                f"{path}, line {number}: {len(names)} cells are needed, got {len(row)}"
-            )
-    return {name: [row[place].strip() for row in rows[1:]] for place, name in enumerate(names)}
+# -- cells of CSV files -------------------------------------------------------------------------
 
 
 def guessed_cells(cells: Sequence[str]) -> list[object]:
@@ -267,7 +247,7 @@ def guessed_cells(cells: Sequence[str]) -> list[object]:
     present = [cell for cell in cells if cell]
     if present and all(cell.lower() in _TRUTH for cell in present):
         return [_TRUTH[cell.lower()] if cell else None for cell in cells]
-    numbers = [number_of(cell) for cell in cells]
+    numbers = [finite_number(cell) for cell in cells]
     if present and all(
         number is not None for cell, number in zip(cells, numbers, strict=True) if cell
     ):
@@ -281,17 +261,8 @@ def declared_cells(column: Column, cells: Sequence[str]) -> list[object]:
         levels = {str(level): level for level in column.levels}
         return [levels.get(cell, cell) if cell else None for cell in cells]
     if isinstance(column, Boolean):
-        return [_TRUTH.get(cell.lower(), number_of(cell)) for cell in cells]
-    return [number_of(cell) for cell in cells]
-
-
-def number_of(cell: str) -> float | None:
-    """A finite number, None for any other text."""
-    try:
-        number = float(cell)
-    except ValueError:
-        return None
-    return number if isfinite(number) else None
+        return [_TRUTH.get(cell.lower(), finite_number(cell)) for cell in cells]
+    return [finite_number(cell) for cell in cells]
 
 
 # -- ``capri init``: a commented file from a CSV of public rows ------------------------------------
@@ -306,12 +277,12 @@ def wait_of(text: str) -> int | str:
     text = text.strip()
     if text.isdecimal():
         return int(text)
-    if (found := _WAIT.fullmatch(text)) is None:
+    if (found := TIME.fullmatch(text)) is None:
         raise ConfigurationError(
             "--reward-wait must be a number of decisions or a time such as 90m, 2h, '2 days', got "
             f"{text!r}"
         )
-    return f"{found[1]} {_UNITS[found[2][0]]}"
+    return f"{found[1]} {UNITS[found[2][0]]}"
 
 
 def missing_of(text: str) -> float | str:
@@ -321,7 +292,7 @@ def missing_of(text: str) -> float | str:
     (0.0, 'as-estimated')
     """
     text = text.strip()
-    number = number_of(text)
+    number = finite_number(text)
     if text == AS_ESTIMATED:
         return text
     if number is None or not 0 <= number <= 1:
@@ -351,7 +322,8 @@ def example_file(
         where = sheet.resolve().relative_to(folder.resolve()).as_posix()
     except ValueError:
         where = sheet.resolve().as_posix()
-    return _TEXT.format(
+    template = files("capri").joinpath("service", "policy.template.toml").read_text("utf-8")
+    return template.format(
         name=_said(sheet.stem),
         sheet=_said(where),
         actions=_said(list(actions)),
@@ -395,52 +367,3 @@ def _column(column: Column) -> str:
     else:
         lines.append('# missing = "own"  # else a visit without this column counts for nothing')
     return "\n".join(lines) + "\n"
-
-
-_TEXT = """\
-# A private contextual bandit behind HTTP: capri serve this-file.toml
-# Everything in this file is public. Keys and passwords are kept elsewhere.
-
-name = {name}
-
-# What may be chosen: names, or tables with a name and feature columns, or the name of a CSV file.
-actions = {actions}
-
-# Rows like those who will come, that anybody may see; without them rows are spread over the ranges
-# below. A column "weight" says how often each comes.
-public = {sheet}
-
-kernel = "auto"  # weighs what kinds of effects there are by the evidence of the releases
-model = "joint"  # one trusted curator; "local": devices decide, and report in private
-# horizon = 100000  # how many decisions there will be; left out: any number
-# anchor = "/elsewhere/anchor.json"  # knows how far the store has come: an old copy is refused
-
-[budget]  # what each user is promised
-epsilon = 1.0
-delta = 1e-6
-
-[reward]
-range = [0, 1]  # what lies beyond is clipped
-# Rewards count until so many decisions, or a time such as "2 hours", after their epoch. What comes
-# later is discarded for good; a longer wait costs regret at the start alone.
-wait = {wait}  # about as long as rewards take
-missing = {missing}  # what a reward that never comes counts as: 0 for "no click", or "as-estimated"
-rule = "first"  # of several rewards for one decision: first, last, sum or max
-
-# [users]  # with this, every request names its user; without, every user comes once
-# contributions = 10
-# contributions_per_epoch = 1
-
-# [limits]  # what every decision keeps to, whoever comes
-# floor = {{ {first} = 0.05 }}  # least probability
-# ceiling = {{ {last} = 0.5 }}  # most in any decision; share: most of all decisions together
-# allowed = {{ {last} = {{ {rule} }} }}  # to whom it is offered at all
-
-# [epoch]
-# time = "1 day"  # an epoch also ends when this much time has passed
-
-# [service]
-# hosts = ["bandit.example.org"]  # names that requests may ask for, beside localhost
-
-# What a context consists of. Read from the public rows: look at every range and level.
-{context}"""

@@ -94,8 +94,13 @@ class Codec(ABC):
         """The inverse of :meth:`pack`."""
 
     @abstractmethod
+    def noted(self, kept: Any) -> bytes:
+        """What a history of publications notes of it; of something large its :meth:`mark`."""
+
     def mark(self, kept: Any) -> bytes:
-        """What a history of publications notes of it."""
+        """The digest of what is noted of it; nothing where nothing is."""
+        found = self.noted(kept)
+        return sha256(found).digest() if found else b""
 
 
 class BytesCodec(Codec):
@@ -109,9 +114,9 @@ class BytesCodec(Codec):
         """The inverse of :meth:`pack`."""
         return unpacked(kept)
 
-    def mark(self, kept: Any) -> bytes:
-        """Its digest."""
-        return sha256(kept).digest()
+    def noted(self, kept: Any) -> bytes:
+        """As it is."""
+        return bytes(kept)
 
 
 class PlainCodec(Codec):
@@ -123,10 +128,12 @@ class PlainCodec(Codec):
 
     def unpack(self, kept: Any) -> tuple[Values, Arrays]:
         """The inverse of :meth:`pack`."""
+        if kept is None:
+            raise StorageError("a public value is missing")
         values, arrays = kept
         return values, arrays
 
-    def mark(self, kept: Any) -> bytes:
+    def noted(self, kept: Any) -> bytes:
         """No copy can be put in the place of memory: there is no history to keep."""
         return b""
 

@@ -36,8 +36,8 @@ from capri.store.repository import Forgotten
 from capri.store.rollback import Checkpoint
 from capri.store.schema import TABLES
 from capri.store.seal import SECRET_BYTES, Seal, checked_key
-from capri.store.transaction import Database, Row, Transaction
-from capri.store.view import OPEN, WAITING, read_counter, read_digest
+from capri.store.transaction import Database, Transaction
+from capri.store.view import OPEN, WAITING, Row, read_digest
 
 if TYPE_CHECKING:
     from capri.store.sql import SqlRepository
@@ -138,7 +138,7 @@ def rotate_store_key(repository: "SqlRepository", new: bytes) -> int:
         raise ConfigurationError("the new store key is the one that the store has: give another")
 
     def rotate(transaction: Transaction) -> int:
-        generation = _alone(repository, transaction)
+        generation = _alone(transaction)
         count = 0
         for table, key in _SEALED.items():
             rows = transaction.rows(f"SELECT {key}, secret FROM {table}")
@@ -168,7 +168,7 @@ def rotate_id_key(repository: "SqlRepository") -> None:
     key = secrets.token_bytes(SECRET_BYTES)
 
     def rotate(transaction: Transaction) -> None:
-        generation = _alone(repository, transaction)
+        generation = _alone(transaction)
         old = _secret(repository, transaction)
         salt = old[SECRET_BYTES : 2 * SECRET_BYTES]
         sealed = repository.rows.seal.seal("policy", 1, "secret", key + salt + old[:SECRET_BYTES])
@@ -178,13 +178,12 @@ def rotate_id_key(repository: "SqlRepository") -> None:
     repository.database.write(rotate)
 
 
-def _alone(repository: "SqlRepository", transaction: Transaction) -> int:
+def _alone(transaction: Transaction) -> int:
     """Hold every epoch that anybody may write to; the generation."""
     transaction.hold_policy()
     for (number,) in transaction.rows(_UNRELEASED):
         transaction.hold_epoch(number)
-    repository.lock(transaction)
-    return read_counter(transaction)[1]
+    return transaction.lock()[1]
 
 
 def _secret(repository: "SqlRepository", transaction: Transaction) -> bytes:
@@ -218,5 +217,5 @@ def _everything(transaction: Transaction) -> tuple[str, dict[str, list[Row]], in
     }
     if not rows["policy"]:
         raise StorageError("there is no policy in this store: nothing was copied")
-    generation = read_counter(transaction)[1]
+    generation = transaction.counter()[1]
     return str(rows["policy"][0][1]), rows, generation, read_digest(transaction, generation) or ""

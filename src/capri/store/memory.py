@@ -1,44 +1,119 @@
-"""A policy's state in the memory of one process: arrays for what users did, small values else.
+"""A policy's state in the memory of one process: arrays for what users did, small rows else.
 
-Every change replaces what it changes, so a unit of work that fails is undone by going back to the
-state before it.
+A unit of work notes what it changes, so one that fails is undone.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
-from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
 from capri.epoch.ids import DecisionIds
-from capri.epoch.modes import Operation, newest_mode
+from capri.epoch.storage import below
 from capri.errors import ConfigurationError
 from capri.privacy.randomness import Streams
 from capri.store.codec import PlainCodec
 from capri.store.memory_rows import MemoryRows
-from capri.store.repository import Forgotten, OwnLock, Repository
-from capri.store.view import LEARNT, OPEN, EpochRow, SegmentRow, View
+from capri.store.repository import Forgotten, OwnLock, Repository, drop_laws
+from capri.store.schema import TABLES
+from capri.store.view import CLOSED, LEARNT, OPEN, RELEASED, WAITING, Row, Unit, View, read_view
 
 Result = TypeVar("Result")
 _NOTHING = nullcontext()
+_PUBLIC = ("laws", "epochs", "segments", "catalogues", "operations", "history")
 
 
-@dataclass(frozen=True)
-class _Public:
-    """All that is public, as of one unit of work."""
+class MemoryUnit:
+    """Public rows by the values of their keys: a :class:`~capri.store.view.Unit`."""
 
-    generation: int = 0
-    last_epoch: int = 0
-    epochs: dict[int, EpochRow] = field(default_factory=dict)  # not learnt from yet
-    plans: dict[int, Any] = field(default_factory=dict)
-    segments: dict[tuple[int, int], Any] = field(default_factory=dict)
-    laws: dict[int, Any] = field(default_factory=dict)
-    releases: dict[int, Any] = field(default_factory=dict)
-    versions: dict[int, tuple[int | None, Any]] = field(default_factory=dict)
-    operations: tuple[Operation, ...] = ()
+    def __init__(self) -> None:
+        self.tables: dict[str, dict[Row, Row]] = {name: {} for name in _PUBLIC}
+        self.issued = self.generation = 0  # apart, since every decision changes them
+        # As the unit of work found them: the counter, and rows that it has changed.
+        self.before = 0, 0
+        self.changes: list[tuple[str, Row, Row | None]] = []
+
+    def undo(self) -> None:
+        """Go back to where the unit began."""
+        self.issued, self.generation = self.before
+        for table, key, row in reversed(self.changes):
+            if row is None:
+                del self.tables[table][key]
+            else:
+                self.tables[table][key] = row
+
+    def copy(self) -> "MemoryUnit":
+        """The same rows, apart."""
+        twin = MemoryUnit()
+        twin.tables = {name: dict(rows) for name, rows in self.tables.items()}
+        twin.issued, twin.generation = self.issued, self.generation
+        return twin
+
+    def _found(self, table: str, where: Mapping[str, Any]) -> list[tuple[Row, Row]]:
+        names = list(TABLES[table].columns)
+        wanted = [
+            (names.index(name), value if isinstance(value, tuple) else (value,))
+            for name, value in where.items()
+        ]
+        return [
+            (key, row)
+            for key, row in sorted(self.tables[table].items())
+            if all(row[place] in values for place, values in wanted)
+        ]
+
+    def _set(self, table: str, key: Row, row: Row | None) -> None:
+        rows = self.tables[table]
+        self.changes.append((table, key, rows.get(key)))
+        if row is None:
+            del rows[key]
+        else:
+            rows[key] = row
+
+    def select(self, table: str, columns: Sequence[str], **where: Any) -> list[Row]:
+        """These columns of some rows, in the order of their keys."""
+        names = list(TABLES[table].columns)
+        places = [names.index(name) for name in columns]
+        return [tuple(row[at] for at in places) for _, row in self._found(table, where)]
+
+    def insert(self, table: str, rows: Sequence[Row]) -> None:
+        """New rows."""
+        names = list(TABLES[table].columns)
+        places = [names.index(name) for name in TABLES[table].key]
+        for row in rows:
+            self._set(table, tuple(row[at] for at in places), tuple(row))
+
+    def update(self, table: str, values: Mapping[str, Any], **where: Any) -> int:
+        """Give some rows these values; how many there were."""
+        found = self._found(table, where)
+        for key, row in found:
+            new = dict(zip(TABLES[table].columns, row, strict=True)) | dict(values)
+            self._set(table, key, tuple(new.values()))
+        return len(found)
+
+    def delete(self, table: str, **where: Any) -> None:
+        """Delete some rows."""
+        for key, _ in self._found(table, where):
+            self._set(table, key, None)
+
+    def counter(self) -> tuple[int, int]:
+        """Slots handed out, and the generation."""
+        return self.issued, self.generation
+
+    def set_counter(self, name: str, value: int) -> None:
+        """So many are ``issued``, or this is the ``generation``."""
+        setattr(self, name, value)
+
+    lock = counter
+
+    def join_epochs(self, epochs: Sequence[int]) -> tuple[int, int]:
+        """A unit of work is alone anyway."""
+        return self.issued, self.generation
+
+    def hold_epoch(self, epoch: int) -> None:
+        """A unit of work is alone anyway."""
 
 
-class MemoryRepository(Repository[None]):
+class MemoryRepository(Repository):
     """One policy in this process."""
 
     single_writer, synchronous = True, True
@@ -47,10 +122,9 @@ class MemoryRepository(Repository[None]):
     def __init__(self, columns: int, ids: DecisionIds, law: Any, actions: Any) -> None:
         """``law``: what is known before the first user; ``actions``: those of the first epoch."""
         self.codec, self.ids, self.own_law = PlainCodec(), ids, 0
-        self.rows = MemoryRows(columns)
-        self._issued = 0  # apart, since every decision changes it
-        self._public = _Public(laws={0: law}, versions={0: (0, actions)})
-        self._view: View | None = None
+        self.rows, self._unit = MemoryRows(columns), MemoryUnit()
+        self._unit.insert("laws", [(0, law)])
+        self._unit.insert("catalogues", [(0, 0, actions)])
         self._lock = OwnLock()
 
     def __repr__(self) -> str:
@@ -58,136 +132,36 @@ class MemoryRepository(Repository[None]):
 
     # -- units of work ----------------------------------------------------------------------------
 
-    def write(self, function: Callable[[None], Result]) -> Result:
+    def write(self, function: Callable[[MemoryUnit], Result]) -> Result:
         """Run a function; whatever it raises has changed nothing."""
-        lock = self._lock
+        lock, unit = self._lock, self._unit
         lock.acquire()
-        issued, before = self._issued, self._public
         try:
+            unit.before = unit.issued, unit.generation
+            unit.changes.clear()
             self.rows.begin()
-            return function(None)
+            return function(unit)
         except BaseException:
-            self._issued, self._public, self._view = issued, before, None
+            unit.undo()
             self.rows.undo()
             raise
         finally:
             lock.release()
 
-    def read(self, function: Callable[[None], Result]) -> Result:
+    def read(self, function: Callable[[MemoryUnit], Result]) -> Result:
         """Run a function that reads."""
         with self._lock:
-            return function(None)
+            return function(self._unit)
 
     def check_process(self) -> None:
         """A simulation may be forked; of others the policy itself refuses a copy."""
 
-    def join(self, unit: None, epochs: Sequence[int]) -> tuple[int, int]:
-        """Slots handed out and generation."""
-        return self._issued, self._public.generation
+    def drawing(self, streams: Streams) -> AbstractContextManager[None]:
+        """What was drawn was drawn."""
+        return _NOTHING
 
-    def hold(self, unit: None, epoch: int) -> None:
-        """A unit of work is alone anyway."""
-
-    def lock(self, unit: None) -> tuple[int, int]:
-        """Slots handed out and generation."""
-        return self._issued, self._public.generation
-
-    def note(self) -> None:
-        """Memory has no copies."""
-
-    def certified(self) -> dict[str, Any] | None:
-        """No copy of memory can be older than another."""
-        return None
-
-    @property
-    def open_epoch(self) -> int | None:
-        """The number of the epoch that takes decisions; None where there is none."""
-        found = (epoch.number for epoch in self._public.epochs.values() if epoch.state == OPEN)
-        return next(found, None)
-
-    def snapshot(self, *, secret: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Everything for a file, as JSON values and arrays.
-
-        Without what users did, only the epoch that takes decisions goes on: of those that wait
-        nothing is left to be released, and its time begins with the first decision that counts.
-        """
-        public = self._public
-        kept = [each for each in public.epochs.values() if secret or each.state == OPEN]
-        if not secret:
-            kept = [replace(each, began=None, filled=None) for each in kept]
-        newest = max(public.laws)
-        laws = {newest} | {each.segments[-1].law for each in kept if each.state == OPEN}
-        # The configuration has the actions of now.
-        current = public.laws[newest][0].get("catalogue", 0)
-        arrays = self.rows.arrays(self._issued) if secret else {}
-
-        def packed(name: str, value: Any) -> dict[str, Any]:
-            values, own = value
-            arrays.update({f"{name}/{key}": array for key, array in own.items()})
-            return dict(values)
-
-        played = [
-            public.segments[each.number, part.number] for each in kept for part in each.segments
-        ]
-        return {
-            "secret": secret,
-            "issued": self._issued,
-            "generation": public.generation,
-            "last_epoch": public.last_epoch,
-            "epochs": [asdict(each) for each in kept],
-            "plans": [packed(f"plan.{each.number}", public.plans[each.number]) for each in kept],
-            "segments": [packed(f"segment.{at}", each) for at, each in enumerate(played)],
-            "laws": {at: packed(f"law.{at}", public.laws[at]) for at in sorted(laws)},
-            "releases": {epoch: each[0] for epoch, each in public.releases.items()},
-            "versions": {
-                at: [first, None if at == current else packed(f"actions.{at}", each)]
-                for at, (first, each) in public.versions.items()
-            },
-            "operations": [each.to_dict() for each in public.operations],
-            "users": self.rows.users() if self.rows.counted else None,
-        }, arrays
-
-    def restore(self, values: dict[str, Any], arrays: dict[str, Any], actions: Any) -> None:
-        """Go on from :meth:`snapshot`; ``actions``: those of now, which the configuration has."""
-
-        def unpacked(name: str, own: dict[str, Any]) -> Any:
-            start = f"{name}/"
-            found = {
-                key.removeprefix(start): arrays[key] for key in arrays if key.startswith(start)
-            }
-            return own, found
-
-        rows = [
-            EpochRow(**each | {"segments": tuple(SegmentRow(**part) for part in each["segments"])})
-            for each in values["epochs"]
-        ]
-        places = [(row.number, part.number) for row in rows for part in row.segments]
-        self._issued = int(values["issued"])
-        self._public = _Public(
-            generation=int(values["generation"]),
-            last_epoch=int(values["last_epoch"]),
-            epochs={row.number: row for row in rows},
-            plans={
-                row.number: unpacked(f"plan.{row.number}", own)
-                for row, own in zip(rows, values["plans"], strict=True)
-            },
-            segments={
-                place: unpacked(f"segment.{at}", own)
-                for at, (place, own) in enumerate(zip(places, values["segments"], strict=True))
-            },
-            laws={int(at): unpacked(f"law.{at}", own) for at, own in values["laws"].items()},
-            releases={int(epoch): (each, {}) for epoch, each in values["releases"].items()},
-            versions={
-                int(at): (first, actions if own is None else unpacked(f"actions.{at}", own))
-                for at, (first, own) in values["versions"].items()
-            },
-            operations=tuple(Operation.from_dict(each) for each in values["operations"]),
-        )
-        self._view, self.own_law = None, max(self._public.laws)
-        first = min((row.first for row in rows), default=self._issued)
-        self.rows.restore(first, self._issued, arrays if values["secret"] else None)
-        if values["users"] is not None:
-            self.rows.restore_users(values["users"])
+    def write_streams(self, unit: Any, streams: Streams) -> None:
+        """Generators live in memory, too."""
 
     def forget_user(self, digest: str) -> Forgotten:
         """In memory nothing that is kept says whose it is."""
@@ -196,173 +170,109 @@ class MemoryRepository(Repository[None]):
             "ids of users nothing that is kept can be found, and goes with its release"
         )
 
-    def overwrite(self) -> bool:
-        """What was forgotten is overwritten at once."""
-        return True
-
-    def leave(self) -> None:
-        """There is nobody to wait for."""
-
-    def close(self) -> None:
-        """Nothing is held."""
-
-    # -- looking ----------------------------------------------------------------------------------
+    # -- public rows ------------------------------------------------------------------------------
 
     def counter(self, seen: View) -> tuple[int, int]:
         """Slots handed out and generation."""
-        return self._issued, self._public.generation
+        return self._unit.issued, self._unit.generation
 
-    def look(self, seen: View, known: Iterable[int]) -> tuple[int, View, dict[int, Any]]:
+    def look(self, seen: View, known: Collection[int]) -> tuple[int, View, dict[int, Any]]:
         """Slots handed out, the view of now, and versions of the actions that are not known."""
-        public, view = self._public, self._view  # another thread may begin anew meanwhile
-        if view is None or view.generation != public.generation:
-            self._view = view = View(
-                public.generation,
-                max(public.laws),
-                tuple(public.epochs.values()),
-                "",
-                tuple((version, first) for version, (first, _) in public.versions.items()),
-                newest_mode(public.operations),
-            )
-        versions = frozenset(known)
-        new = {each: kept for each, (_, kept) in public.versions.items() if each not in versions}
-        return self._issued, view, new
+        return self.read(lambda unit: read_view(unit, self.codec, known))
 
-    def law(self, generation: int) -> Any:
-        """A law, None if no epoch plays it any more."""
-        return self._public.laws.get(generation)
-
-    def plan(self, epoch: int) -> Any:
-        """The plan of an epoch."""
-        return self._public.plans[epoch]
-
-    def segment(self, epoch: int, number: int) -> Any:
-        """A segment of an epoch."""
-        return self._public.segments[epoch, number]
-
-    def release_of(self, epoch: int) -> Any:
-        """What an epoch has published; None where that is nothing."""
-        return self._public.releases.get(epoch)
-
-    def releases(self, unit: None) -> list[Any]:
-        """What epochs have published, in the order of their releases."""
-        return list(self._public.releases.values())
-
-    def last_epoch(self) -> int:
-        """The number of the epoch that was planned last; 0 before the first."""
-        return self._public.last_epoch
-
-    def missed(self) -> int:
-        """A release is published when it is made: there is no moment to miss."""
-        return 0
-
-    def operations(self) -> tuple[Operation, ...]:
-        """What operators did, in order."""
-        return self._public.operations
-
-    # -- publishing -------------------------------------------------------------------------------
-
-    def _change(self, **values: Any) -> None:
-        self._public = replace(self._public, **values)
-
-    def publish(self, unit: None, generation: int, what: bytes) -> None:
+    def publish(self, unit: Any, generation: int, what: bytes) -> None:
         """Raise the generation."""
-        self._change(generation=generation + 1)
+        unit.generation = generation + 1
 
-    def note_operation(
-        self, unit: None, generation: int, kind: str, record: dict[str, Any], made: float
-    ) -> None:
-        """One line in the history of operations."""
-        done = Operation(kind, made, record)
-        self._change(operations=(*self._public.operations, done), generation=generation + 1)
+    def drop_learnt(self, unit: Unit, epoch: int) -> None:
+        """Of an epoch that was learnt from plan and times go, and of its release the vector."""
+        ((release,),) = unit.select("epochs", ("release",), number=epoch)
+        rest: Any = None if release is None else (release[0], {})
+        gone = dict.fromkeys(("plan", "began", "filled", "closes_at", "due"))
+        unit.update("epochs", {**gone, "release": rest}, number=epoch)
+        unit.delete("segments", epoch=epoch)
 
-    def set_issued(self, unit: None, issued: int) -> None:
-        """So many slots are handed out."""
-        self._issued = issued
+    # -- files ------------------------------------------------------------------------------------
 
-    def state_of(self, unit: None, epoch: int) -> str | None:
-        """Where an epoch is in its life."""
-        found = self._public.epochs.get(epoch)
-        return None if found is None else found.state
+    def snapshot(self, *, secret: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Everything for a file, as JSON values and arrays.
 
-    def move(self, unit: None, epoch: int, before: str, after: str) -> bool:
-        """From one state to the next; an epoch that was learnt from goes."""
-        if self.state_of(unit, epoch) != before:
-            return False
-        self._set(epoch, state=after)
-        if after == LEARNT:
-            public = self._public
-            self._change(
-                epochs=_without(public.epochs, epoch),
-                plans=_without(public.plans, epoch),
-                segments={at: each for at, each in public.segments.items() if at[0] != epoch},
-            )
-        return True
+        Without what users did, only the epoch that takes decisions goes on: of those that wait
+        nothing is left to be released, and its time begins with the first decision that counts.
+        """
+        unit = self._unit if secret else self._without_users()
+        # The configuration has the actions of now.
+        current = unit.select("laws", ("state",))[-1][0][0].get("catalogue", 0)
+        arrays = self.rows.arrays(unit.issued) if secret else {}
 
-    def _set(self, epoch: int, **values: Any) -> None:
-        row = replace(self._public.epochs[epoch], **values)
-        self._change(epochs=self._public.epochs | {epoch: row})
+        unit = unit.copy()
+        unit.update("catalogues", {"actions": None}, version=current)
+        tables: dict[str, list[dict[str, Any]]] = {name: [] for name in unit.tables}
+        for name, rows in unit.tables.items():
+            for key, row in sorted(rows.items()):
+                tables[name].append(cells := dict(zip(TABLES[name].columns, row, strict=True)))
+                for column in _blobs(name):
+                    if cells[column] is not None:
+                        cells[column], own = cells[column]
+                        start = _place(name, key, column)
+                        arrays |= {f"{start}/{each}": own[each] for each in own}
+        users = self.rows.users() if self.rows.counted else None
+        counter = {"issued": unit.issued, "generation": unit.generation}
+        return {"secret": secret, **counter, "tables": tables, "users": users}, arrays
 
-    def set_epoch(self, unit: None, epoch: int, **values: Any) -> None:
-        """Give an epoch some values by the names of their columns."""
-        release, _ = values.pop("release", None), values.pop("missed", None)
-        self._set(epoch, **values)
-        if release is not None:
-            self._change(releases=self._public.releases | {epoch: release})
+    def _without_users(self) -> MemoryUnit:
+        unit = self._unit.copy()
+        unit.update("epochs", {"began": None, "filled": None}, state=OPEN)
+        for (number,) in unit.select("epochs", ("number",), state=(WAITING, CLOSED, RELEASED)):
+            unit.update("epochs", {"state": LEARNT}, number=number)
+            self.drop_learnt(unit, number)
+        drop_laws(unit)
+        return unit
 
-    def add_epoch(self, unit: None, number: int, first: int, length: int, plan: Any) -> None:
-        """A new epoch, open."""
-        row = EpochRow(number, first, length, OPEN)
-        plans = self._public.plans | {number: plan}
-        self._change(epochs=self._public.epochs | {number: row}, plans=plans, last_epoch=number)
+    def restore(self, values: dict[str, Any], arrays: dict[str, Any], actions: Any) -> None:
+        """Go on from :meth:`snapshot`; ``actions``: those of now, which the configuration has."""
 
-    def add_segment(
-        self, unit: None, epoch: int, number: int, first: int, law: int, segment: Any
-    ) -> None:
-        """From this slot on an epoch plays this law."""
-        row = self._public.epochs[epoch]
-        self._set(epoch, segments=(*row.segments, SegmentRow(number, first, law)))
-        self._change(segments=self._public.segments | {(epoch, number): segment})
+        unit = self._unit = MemoryUnit()
+        unit.issued, unit.generation = int(values["issued"]), int(values["generation"])
+        for name, rows in values["tables"].items():
+            for cells in rows:
+                key = tuple(cells[each] for each in TABLES[name].key)
+                for column in _blobs(name):
+                    if cells[column] is not None:
+                        own = below(_place(name, key, column), arrays, "/")
+                        cells[column] = cells[column], own
+                unit.insert(name, [tuple(cells[each] for each in TABLES[name].columns)])
+        unit.update("catalogues", {"actions": actions}, actions=None)
+        self.own_law = unit.select("laws", ("generation",))[-1][0]
+        active = unit.select("epochs", ("first",), state=(OPEN, WAITING, CLOSED, RELEASED))
+        first = min((each for (each,) in active), default=unit.issued)
+        self.rows.restore(first, unit.issued, arrays if values["secret"] else None)
+        if values["users"] is not None:
+            self.rows.restore_users(values["users"])
 
-    def add_law(self, unit: None, generation: int, law: Any) -> None:
-        """What is known from a generation on."""
-        self._change(laws=self._public.laws | {generation: law})
+    @property
+    def open_epoch(self) -> int | None:
+        """The number of the epoch that takes decisions; None where there is none."""
+        found: int | None = self.value("epochs", "number", state=OPEN)
+        return found
 
-    def drop_laws(self, unit: None) -> None:
-        """Laws that no epoch under way plays, the newest aside."""
-        laws, epochs = self._public.laws, self._public.epochs.values()
-        played = {each.law for epoch in epochs if epoch.accepts for each in epoch.segments}
-        kept = played | {max(laws)}
-        self._change(laws={each: law for each, law in laws.items() if each in kept})
 
-    def offer(self, unit: None, version: int, actions: Any) -> None:
-        """A version of the actions for the next epoch, in place of one that was never played."""
-        begun = {at: each for at, each in self._public.versions.items() if each[0] is not None}
-        self._change(versions=begun | {version: (None, actions)})
+def _blobs(table: str) -> list[str]:
+    """Columns of a table that hold values with arrays."""
+    return [name for name, kind in TABLES[table].columns.items() if kind == "bytea"]
 
-    def begin_version(self, unit: None, version: int, epoch: int) -> None:
-        """The first epoch that plays a version of the actions."""
-        versions = self._public.versions
-        self._change(versions=versions | {version: (epoch, versions[version][1])})
 
-    def drawing(self, streams: Streams) -> AbstractContextManager[None]:
-        """What was drawn was drawn."""
-        return _NOTHING
-
-    def write_streams(self, unit: None, streams: Streams) -> None:
-        """Generators live in memory, too."""
+def _place(table: str, key: Row, column: str) -> str:
+    """What the arrays of a value are called in a file."""
+    return ".".join(map(str, (table, *key, column)))
 
 
 def rehearsed(repository: MemoryRepository, ids: DecisionIds) -> MemoryRepository:
     """A repository that goes on from what another one has published, with users of its own."""
     heir = copy(repository)
-    heir.ids, heir._lock = ids, OwnLock()
-    heir.rows = MemoryRows(repository.rows.columns)
-    heir.rows.restore(repository._issued, repository._issued, None)
-    heir._public = replace(repository._public, releases={})
-    heir.own_law = max(heir._public.laws)
+    heir.ids, heir._lock, heir._unit = ids, OwnLock(), repository._unit.copy()
+    heir.rows, issued = MemoryRows(repository.rows.columns), heir._unit.issued
+    heir.rows.restore(issued, issued, None)
+    heir._unit.update("epochs", {"release": None})
+    heir.own_law = heir._unit.select("laws", ("generation",))[-1][0]
     return heir
-
-
-def _without(values: dict[int, Any], key: int) -> dict[int, Any]:
-    return {each: value for each, value in values.items() if each != key}

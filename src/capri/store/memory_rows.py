@@ -16,6 +16,7 @@ from capri.store.repository import (
     Combined,
     EpochPart,
     Remembered,
+    ReportRow,
     Rows,
 )
 
@@ -23,6 +24,8 @@ from capri.store.repository import (
 _EMPTY = 255
 # Slots whose data are encoded at once: bounds the memory.
 _CHUNK = 1 << 15
+# Bytes of a report of the local model.
+_REPORT = 32
 # Columns of a slot beside the numbers of its visit, with their kinds.
 _COLUMNS = {
     "status": np.uint8,
@@ -45,6 +48,8 @@ class MemoryRows(Rows[None]):
         self._table = _table(0, columns)
         self._seen: dict[int, tuple[bytes, ...]] = {}  # digests of the keys of rewards
         self._draws: dict[int, Any] = {}
+        self._reports: list[ReportRow] = []
+        self._reports_before = self._reports, 0
         self._keys: dict[str, Key] = {}  # in the order of their time
         self._counts: dict[str, Counter[int]] = {}
         self._touched: dict[str, Counter[int] | None] = {}
@@ -85,7 +90,7 @@ class MemoryRows(Rows[None]):
                 table[name][: len(column)] = column
             self._table = table
 
-    def standing(self, unit: None, numbers: IntArray) -> IntArray:
+    def first_statuses(self, unit: None, numbers: IntArray) -> IntArray:
         """What a first reward for each decision meets: accepted, uncounted, or unknown."""
         status = self._table["status"][numbers - self._first]
         found = np.where((status == 0) | (status == SHADOW), ACCEPTED, UNCOUNTED)
@@ -165,6 +170,23 @@ class MemoryRows(Rows[None]):
         """Keep what was drawn."""
         self._draws[epoch] = kept
 
+    # -- reports ----------------------------------------------------------------------------------
+
+    def reports(self, unit: None, first: int) -> list[ReportRow]:
+        """Reports from a number on; nearly always there are none."""
+        rows, start = self._reports, len(self._reports)
+        while start and rows[start - 1].first >= first:
+            start -= 1
+        return rows[start:]
+
+    def write_reports(self, unit: None, rows: Sequence[ReportRow]) -> None:
+        """Reports that count from here on."""
+        self._reports.extend(rows)
+
+    def drop_reports(self, unit: None, epoch: int) -> None:
+        """Another list, so that the unit can be undone."""
+        self._reports = [each for each in self._reports if each.epoch != epoch]
+
     # -- keys -------------------------------------------------------------------------------------
 
     def count_known(self, digests: Sequence[str], now: float) -> int:
@@ -228,9 +250,12 @@ class MemoryRows(Rows[None]):
         """A unit of work begins: what it changes of users and keys can be undone."""
         self._touched.clear()
         self._new_keys.clear()
+        self._reports_before = self._reports, len(self._reports)
 
     def undo(self) -> None:
         """Go back to the users' counts and the keys before the unit: its slots are free again."""
+        self._reports, count = self._reports_before
+        del self._reports[count:]
         for key in self._new_keys:
             self._keys.pop(key, None)
         for digest, before in self._touched.items():
@@ -264,9 +289,29 @@ class MemoryRows(Rows[None]):
         return {
             **{f"rows.{name}": column[:rows].copy() for name, column in self._table.items()},
             "rows.first": np.array(self._first),
+            **self._report_arrays(),
             "rows.seen": np.array([number for number, _ in seen], dtype=np.int64),
             "rows.keys": np.frombuffer(b"".join(key for _, key in seen), dtype=np.uint8),
         }
+
+    def _report_arrays(self) -> dict[str, Any]:
+        places = [(each.first, each.epoch, each.size) for each in self._reports]
+        found = {f"reports.total.{each.first}": each.total for each in self._reports if each.total}
+        return {
+            "reports.rows": np.array(places, dtype=np.int64).reshape(-1, 3),
+            "reports.messages": _bytes(b"".join(each.messages for each in self._reports)),
+            **{name: _bytes(total) for name, total in found.items()},
+        }
+
+    def _restore_reports(self, arrays: dict[str, Any]) -> None:
+        """The inverse of :meth:`_report_arrays`."""
+        messages, at = arrays["reports.messages"].tobytes(), 0
+        for first, epoch, size in arrays["reports.rows"].tolist():
+            total = arrays.get(f"reports.total.{first}")
+            end = at + (size * _REPORT if total is None else 0)
+            summed = None if total is None else total.tobytes()
+            self._reports.append(ReportRow(first, epoch, size, messages[at:end], summed))
+            at = end
 
     def restore(self, first: int, issued: int, arrays: dict[str, Any] | None) -> None:
         """Go on from :meth:`arrays`; without them nothing is known of the slots so far."""
@@ -276,10 +321,15 @@ class MemoryRows(Rows[None]):
             return
         self._first = int(arrays["rows.first"])
         self._table = {name: arrays[f"rows.{name}"].copy() for name in self._table}
+        self._restore_reports(arrays)
         keys = arrays["rows.keys"].tobytes()
         for place, number in enumerate(arrays["rows.seen"].tolist()):
             key = keys[place * REWARD_DIGEST : (place + 1) * REWARD_DIGEST]
             self._seen[number] = (*self._seen.get(number, ()), key)
+
+
+def _bytes(content: bytes) -> Any:
+    return np.frombuffer(content, dtype=np.uint8)
 
 
 def _table(rows: int, columns: int) -> dict[str, Any]:

@@ -17,7 +17,6 @@ import psycopg
 from psycopg import errors
 
 from capri.errors import AwayError, InDoubtError, StorageError
-from capri.store.group import Job, run_jobs
 from capri.store.postgres_connection import (
     AGAIN,
     LOGGED,
@@ -29,8 +28,16 @@ from capri.store.postgres_connection import (
     open_connection,
     turned_away,
 )
-from capri.store.schema import TABLES, VERSION_TABLE, check_version, create_schema
-from capri.store.transaction import Database, Transaction, empty_store
+from capri.store.schema import TABLES, VERSION_TABLE
+from capri.store.transaction import (
+    Database,
+    Job,
+    Transaction,
+    check_version,
+    create_schema,
+    empty_store,
+    run_jobs,
+)
 
 Result = TypeVar("Result")
 

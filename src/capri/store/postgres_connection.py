@@ -23,7 +23,8 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 
 from capri.store.schema import TABLES
-from capri.store.transaction import COUNTER, Row, Transaction
+from capri.store.transaction import COUNTER, Transaction
+from capri.store.view import Row
 
 Result = TypeVar("Result")
 

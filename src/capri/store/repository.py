@@ -1,13 +1,13 @@
 """What an engine asks of the place where its state lives: arrays in memory, or a database.
 
-A unit of work is a function that is given a token of its unit. All of its changes are made
-together; it may be run again, so it touches nothing else. Public state (epochs, segments, laws,
-versions of the actions, operations) is in the :class:`Repository`, what users did is in its
-:class:`Rows`.
+A unit of work is a function that is given its :class:`~capri.store.view.Unit`. All of its changes
+are made together; it may be run again, so it touches nothing else. Public state (epochs, segments,
+laws, versions of the actions, operations) are rows that the unit selects and changes; what users
+did is in :class:`Rows`.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -17,14 +17,34 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.epoch.ids import DecisionIds
 from capri.epoch.modes import Operation
+from capri.epoch.problem import Problem, with_actions
+from capri.epoch.storage import actions_from_state, actions_state
 from capri.privacy.randomness import Streams
 from capri.privacy.users import UserLimit
+from capri.spaces import FixedActions
 from capri.store.codec import REWARD_DIGEST, Codec, Played
 from capri.store.rollback import Checkpoint
-from capri.store.view import View
+from capri.store.view import OPEN, WAITING, Unit, View
 
-Unit = TypeVar("Unit")
+OwnUnit = TypeVar("OwnUnit")
 Result = TypeVar("Result")
+
+
+def kept_actions(problem: Problem, codec: Codec) -> Any:
+    """A version of the actions, as it is kept."""
+    if not isinstance(problem.actions, FixedActions):
+        return codec.pack({})  # contexts bring their own
+    return codec.pack(actions_state(problem.actions), {"rows": problem.actions.rows})
+
+
+def problem_with(problem: Problem, kept: Any, codec: Codec) -> Problem:
+    """The problem with another version of its actions: the inverse of :func:`kept_actions`."""
+    values, arrays = codec.unpack(kept)
+    return with_actions(problem, actions_from_state(values, arrays["rows"]))
+
+
+class OvertakenError(Exception):
+    """Another process has published something since the view was read: look again."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +109,20 @@ class EpochPart(NamedTuple):
     rewards: FloatArray
 
 
-class Rows(ABC, Generic[Unit]):
+class ReportRow(NamedTuple):
+    """Reports of the local model that counted, one after the other, to one bundle.
+
+    ``messages`` are their bytes. Where they were added up elsewhere, ``total`` is all there is.
+    """
+
+    first: int
+    epoch: int
+    size: int  # how many
+    messages: bytes
+    total: bytes | None = None
+
+
+class Rows(ABC, Generic[OwnUnit]):
     """What users did, until their epoch is released."""
 
     salt: bytes
@@ -112,28 +145,28 @@ class Rows(ABC, Generic[Unit]):
         """Decisions as they are kept, made before their unit; ``owners`` are digests of users."""
 
     @abstractmethod
-    def write_decisions(self, unit: Unit, numbers: IntArray, prepared: Any) -> None:
+    def write_decisions(self, unit: OwnUnit, numbers: IntArray, prepared: Any) -> None:
         """New decisions."""
 
     @abstractmethod
-    def standing(self, unit: Unit, numbers: IntArray) -> IntArray:
+    def first_statuses(self, unit: OwnUnit, numbers: IntArray) -> IntArray:
         """What a first reward for each decision meets: accepted, uncounted, or unknown."""
 
     @abstractmethod
-    def rewarded(self, unit: Unit, numbers: IntArray) -> BoolArray:
+    def rewarded(self, unit: OwnUnit, numbers: IntArray) -> BoolArray:
         """Which decisions have a reward."""
 
     @abstractmethod
-    def write_first(self, unit: Unit, numbers: IntArray, rewards: FloatArray) -> bool:
+    def write_first(self, unit: OwnUnit, numbers: IntArray, rewards: FloatArray) -> bool:
         """Rewards of decisions that have none; False if another process was faster."""
 
     @abstractmethod
-    def combined(self, unit: Unit, numbers: IntArray) -> dict[int, Combined]:
+    def combined(self, unit: OwnUnit, numbers: IntArray) -> dict[int, Combined]:
         """What came for some decisions so far."""
 
     @abstractmethod
     def write_combined(
-        self, unit: Unit, totals: dict[int, Combined], before: dict[int, Combined]
+        self, unit: OwnUnit, totals: dict[int, Combined], before: dict[int, Combined]
     ) -> bool:
         """One value a decision, in place of the one before; False if that is not there any more."""
 
@@ -146,29 +179,43 @@ class Rows(ABC, Generic[Unit]):
         """Whether there is a decision from this slot on."""
 
     @abstractmethod
-    def forget(self, unit: Unit, epoch: int, first: int, last: int, now: float) -> None:
+    def forget(self, unit: OwnUnit, epoch: int, first: int, last: int, now: float) -> None:
         """Delete what the users of an epoch did."""
 
     @abstractmethod
-    def draw_of(self, unit: Unit, epoch: int) -> Any:
+    def draw_of(self, unit: OwnUnit, epoch: int) -> Any:
         """What a closed epoch will publish, None while nothing was drawn."""
 
     @abstractmethod
-    def write_draw(self, unit: Unit, epoch: int, kept: Any) -> None:
+    def write_draw(self, unit: OwnUnit, epoch: int, kept: Any) -> None:
         """Keep what was drawn."""
+
+    @abstractmethod
+    def reports(self, unit: OwnUnit, first: int) -> list[ReportRow]:
+        """Reports of the local model from a number on, in the order of their numbers."""
+
+    @abstractmethod
+    def write_reports(self, unit: OwnUnit, rows: Sequence[ReportRow]) -> None:
+        """Reports that count from here on."""
+
+    @abstractmethod
+    def drop_reports(self, unit: OwnUnit, epoch: int) -> None:
+        """An epoch takes no more reports, and all of them were read."""
 
     @abstractmethod
     def count_known(self, digests: Sequence[str], now: float) -> int:
         """How many of some different keys have a decision."""
 
     @abstractmethod
-    def known_keys(self, unit: Unit, digests: Sequence[str], now: float) -> dict[str, Remembered]:
+    def known_keys(
+        self, unit: OwnUnit, digests: Sequence[str], now: float
+    ) -> dict[str, Remembered]:
         """Decisions of keys that are kept; expired ones are dropped."""
 
     @abstractmethod
     def write_keys(
         self,
-        unit: Unit,
+        unit: OwnUnit,
         digests: Sequence[str],
         numbers: IntArray,
         epoch: int,
@@ -182,12 +229,12 @@ class Rows(ABC, Generic[Unit]):
         """Whether there are keys that were kept long enough."""
 
     @abstractmethod
-    def drop_keys(self, unit: Unit, now: float) -> None:
+    def drop_keys(self, unit: OwnUnit, now: float) -> None:
         """Delete keys that were kept long enough, no more than one unit has time for."""
 
     @abstractmethod
     def reserve(
-        self, unit: Unit, digests: Sequence[str], epoch: int, limit: UserLimit
+        self, unit: OwnUnit, digests: Sequence[str], epoch: int, limit: UserLimit
     ) -> BoolArray:
         """Count a visit of each user in turn; which of them are within their limit."""
 
@@ -196,11 +243,11 @@ class Rows(ABC, Generic[Unit]):
         """Contributions of a user by epoch."""
 
 
-class Repository(ABC, Generic[Unit]):
-    """One policy's state."""
+class Repository(ABC):
+    """One policy's state. What a single process has no need of does nothing by default."""
 
     codec: Codec
-    rows: Rows[Unit]
+    rows: Rows[Any]
     ids: DecisionIds
     # Whether all that is due is done before the next decision, by who asks for it.
     synchronous: bool
@@ -223,31 +270,16 @@ class Repository(ABC, Generic[Unit]):
     def check_process(self) -> None:
         """Refuse a forked child, before a lock is taken."""
 
-    @abstractmethod
-    def join(self, unit: Unit, epochs: Sequence[int]) -> tuple[int, int]:
-        """Hold epochs as they are until the end of the unit, together with others.
-
-        Returns slots handed out and generation. Give epochs in order.
-        """
-
-    @abstractmethod
-    def hold(self, unit: Unit, epoch: int) -> None:
-        """Hold an epoch alone until the end of the unit, after all who joined it."""
-
-    @abstractmethod
-    def lock(self, unit: Unit) -> tuple[int, int]:
-        """Slots handed out and generation, which stay so until the end of the unit."""
-
-    @abstractmethod
     def note(self) -> Checkpoint | None:
         """Remember how far this has come, after checking that no newer copy was seen.
 
-        None where there is nothing to compare.
+        None where there is nothing to compare: memory has no copies.
         """
+        return None
 
-    @abstractmethod
     def certified(self) -> dict[str, Any] | None:
         """What a certificate says of how far this has come; None where there is nothing to say."""
+        return None
 
     @abstractmethod
     def snapshot(self, *, secret: bool) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -257,118 +289,86 @@ class Repository(ABC, Generic[Unit]):
     def forget_user(self, digest: str) -> Forgotten:
         """Delete what is kept of a user, as far as that can be."""
 
-    @abstractmethod
     def overwrite(self) -> bool:
-        """Make deleted rows unreadable; False if others stood in the way: try again."""
+        """Make deleted rows unreadable; False if others stood in the way: try again.
 
-    @abstractmethod
+        What is forgotten in memory is overwritten at once.
+        """
+        return True
+
     def leave(self) -> None:
         """Before closing: nobody waits any more for a server that is away."""
+        return
 
-    @abstractmethod
     def close(self) -> None:
         """Give back what is held; a closed repository refuses everything."""
-
-    # -- looking ----------------------------------------------------------------------------------
-
-    @abstractmethod
-    def counter(self, seen: View) -> tuple[int, int]:
-        """Slots handed out and generation; refuses a copy that is older than the view."""
-
-    @abstractmethod
-    def look(self, seen: View, known: Iterable[int]) -> tuple[int, View, dict[int, Any]]:
-        """Slots handed out, the view of now, and versions of the actions that are not known."""
-
-    @abstractmethod
-    def law(self, generation: int) -> Any:
-        """A law, None if no epoch plays it any more."""
-
-    @abstractmethod
-    def plan(self, epoch: int) -> Any:
-        """The plan of an epoch."""
-
-    @abstractmethod
-    def segment(self, epoch: int, number: int) -> Any:
-        """A segment of an epoch."""
-
-    @abstractmethod
-    def release_of(self, epoch: int) -> Any:
-        """What an epoch has published; None where that is nothing."""
-
-    @abstractmethod
-    def releases(self, unit: Unit) -> list[Any]:
-        """What epochs have published, in the order of their releases."""
-
-    @abstractmethod
-    def last_epoch(self) -> int:
-        """The number of the epoch that was planned last; 0 before the first."""
-
-    @abstractmethod
-    def missed(self) -> int:
-        """Releases that were not ready at the moment that was fixed for them."""
-
-    @abstractmethod
-    def operations(self) -> tuple[Operation, ...]:
-        """What operators did, in order."""
-
-    # -- publishing -------------------------------------------------------------------------------
-
-    @abstractmethod
-    def publish(self, unit: Unit, generation: int, what: bytes) -> None:
-        """Raise the generation from the one that is locked, and chain what is published."""
-
-    @abstractmethod
-    def note_operation(
-        self, unit: Unit, generation: int, kind: str, record: dict[str, Any], made: float
-    ) -> None:
-        """One line in the history of operations, published with the generation that follows."""
-
-    @abstractmethod
-    def set_issued(self, unit: Unit, issued: int) -> None:
-        """So many slots are handed out."""
-
-    @abstractmethod
-    def state_of(self, unit: Unit, epoch: int) -> str | None:
-        """Where an epoch is in its life."""
-
-    @abstractmethod
-    def move(self, unit: Unit, epoch: int, before: str, after: str) -> bool:
-        """From one state to the next, and from no other; False if it is in another."""
-
-    @abstractmethod
-    def set_epoch(self, unit: Unit, epoch: int, **values: Any) -> None:
-        """Give an epoch some values by the names of their columns."""
-
-    @abstractmethod
-    def add_epoch(self, unit: Unit, number: int, first: int, length: int, plan: Any) -> None:
-        """A new epoch, open."""
-
-    @abstractmethod
-    def add_segment(
-        self, unit: Unit, epoch: int, number: int, first: int, law: int, segment: Any
-    ) -> None:
-        """From this slot on an epoch plays this law."""
-
-    @abstractmethod
-    def add_law(self, unit: Unit, generation: int, law: Any) -> None:
-        """What is known from a generation on."""
-
-    @abstractmethod
-    def drop_laws(self, unit: Unit) -> None:
-        """Laws that no epoch under way plays, the newest aside."""
-
-    @abstractmethod
-    def offer(self, unit: Unit, version: int, actions: Any) -> None:
-        """A version of the actions for the next epoch, in place of one that was never played."""
-
-    @abstractmethod
-    def begin_version(self, unit: Unit, version: int, epoch: int) -> None:
-        """The first epoch that plays a version of the actions."""
+        return
 
     @abstractmethod
     def drawing(self, streams: Streams) -> AbstractContextManager[None]:
         """While something is drawn: what fails leaves generators as they are kept."""
 
     @abstractmethod
-    def write_streams(self, unit: Unit, streams: Streams) -> None:
+    def write_streams(self, unit: Any, streams: Streams) -> None:
         """Where a simulation's generators stand, with what they drew."""
+
+    # -- public rows ------------------------------------------------------------------------------
+
+    @abstractmethod
+    def counter(self, seen: View) -> tuple[int, int]:
+        """Slots handed out and generation; refuses a copy that is older than the view."""
+
+    @abstractmethod
+    def look(self, seen: View, known: Collection[int]) -> tuple[int, View, dict[int, Any]]:
+        """Slots handed out, the view of now, and versions of the actions that are not known."""
+
+    @abstractmethod
+    def publish(self, unit: Any, generation: int, what: bytes) -> None:
+        """Raise the generation from the one that is locked, and chain what is published."""
+
+    @abstractmethod
+    def drop_learnt(self, unit: Any, epoch: int) -> None:
+        """Forget what nobody needs of an epoch that was learnt from, where room is scarce."""
+
+    def value(self, table: str, column: str, **where: Any) -> Any:
+        """One public value, None where there is no such row."""
+        found = self.read(lambda unit: unit.select(table, (column,), **where))
+        return found[0][0] if found else None
+
+    def releases(self, unit: Unit) -> list[Any]:
+        """What epochs have published, in the order of their releases."""
+        rows = unit.select("epochs", ("released", "release"))
+        made = [row for row in rows if row[1] is not None]
+        return [release for _, release in sorted(made, key=lambda row: int(row[0]))]
+
+    def epoch_values(self, column: str) -> list[Any]:
+        """One column of all epochs, oldest first."""
+        rows = self.read(lambda unit: unit.select("epochs", (column,)))
+        return [value for (value,) in rows]
+
+    def operations(self) -> tuple[Operation, ...]:
+        """What operators did, in order."""
+        columns = ("kind", "made", "record")
+        rows = self.read(lambda unit: unit.select("operations", columns))
+        return tuple(
+            Operation(kind, made, self.codec.unpack(record)[0]) for kind, made, record in rows
+        )
+
+    def note_operation(
+        self, unit: Unit, generation: int, kind: str, record: dict[str, Any], made: float
+    ) -> None:
+        """One line in the history of operations, published with the generation that follows."""
+        kept = self.codec.pack(record)
+        unit.insert("operations", [(generation + 1, made, kind, kept)])
+        self.publish(unit, generation, kind.encode() + b" " + self.codec.noted(kept))
+
+
+def drop_laws(unit: Unit) -> None:
+    """Delete laws that no epoch under way plays, the newest aside."""
+    epochs = tuple(
+        number for (number,) in unit.select("epochs", ("number",), state=(OPEN, WAITING))
+    )
+    played = {law for (law,) in unit.select("segments", ("law",), epoch=epochs)}
+    known = [generation for (generation,) in unit.select("laws", ("generation",))]
+    if old := tuple(each for each in known[:-1] if each not in played):
+        unit.delete("laws", generation=old)

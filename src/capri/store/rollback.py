@@ -34,7 +34,7 @@ from typing import Any
 
 from capri.errors import AwayError, ConfigurationError, StorageError
 from capri.files import write_atomically
-from capri.store.address import POSTGRES, SQLITE
+from capri.store.transaction import POSTGRES, SQLITE
 
 # What this process has seen, by store.
 _SEEN: dict[str, "Checkpoint"] = {}

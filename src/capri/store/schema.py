@@ -8,10 +8,7 @@ import re
 from importlib.resources import files
 from typing import NamedTuple
 
-from capri.errors import StorageError
-from capri.store.transaction import Transaction
-
-VERSION = 4
+VERSION = 5
 VERSION_TABLE = "capri_schema"
 _TEXT = (files("capri.store") / "sql" / "schema.sql").read_text()
 _WRITERS = "writers"  # SQLite has one writer and needs no such table
@@ -78,23 +75,3 @@ TABLES = {
     for each in statements("postgres")
     if each.startswith("CREATE TABLE") and _kept(each)
 }
-
-
-def check_version(version: int, name: str) -> None:
-    """Refuse a database of another release; 0 is an empty one."""
-    if version not in (0, VERSION):
-        raise StorageError(
-            f"{name} has schema version {version}, this release knows version {VERSION}: open it "
-            "with the release that wrote it, or build the policy in a new store. Nothing was "
-            "changed"
-        )
-
-
-def create_schema(transaction: Transaction, kind: str, version: int, name: str) -> None:
-    """Make the tables where there are none yet."""
-    check_version(version, name)
-    if version == 0:
-        transaction.run(f"CREATE TABLE {VERSION_TABLE} (version INTEGER NOT NULL)")
-        transaction.run(f"INSERT INTO {VERSION_TABLE} (version) VALUES ({VERSION})")
-        for statement in statements(kind):
-            transaction.run(statement)

@@ -6,12 +6,12 @@ business of the engine.
 
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any, TypeVar
 
 from capri.epoch.ids import DecisionIds
-from capri.epoch.modes import Operation
 from capri.errors import StorageError
 from capri.privacy.randomness import Streams
 from capri.store.codec import BytesCodec, packed, unpacked
@@ -32,20 +32,15 @@ from capri.store.rollback import (
 from capri.store.seal import SECRET_BYTES, Seal
 from capri.store.sql_rows import SqlRows
 from capri.store.sqlite import SqliteDatabase
-from capri.store.transaction import Database, Row, Transaction
-from capri.store.view import OPEN, View, read_counter, read_digest, read_view
+from capri.store.transaction import Database, Transaction
+from capri.store.view import View, read_digest, read_view
 
 Result = TypeVar("Result")
 # The kind of operation by which a store knows that it has an anchor.
 ANCHORED = "anchor"
-_ANCHORED = "SELECT generation FROM operations WHERE kind = ? LIMIT 1"
 
 
-_NEW = "SELECT version, actions FROM catalogues WHERE version"
-_RELEASES = "SELECT release FROM epochs WHERE release IS NOT NULL ORDER BY released"
-
-
-class SqlRepository(Repository[Transaction]):
+class SqlRepository(Repository):
     """One policy in one database."""
 
     rows: SqlRows
@@ -77,10 +72,8 @@ class SqlRepository(Repository[Transaction]):
 
     def configuration(self) -> tuple[dict[str, Any], dict[str, Any]] | None:
         """What the stored policy was built from; None for an empty store."""
-        found = self.database.read(
-            lambda transaction: transaction.row("SELECT configuration FROM policy")
-        )
-        return None if found is None else unpacked(found[0])
+        found = self.value("policy", "configuration")
+        return None if found is None else unpacked(found)
 
     def create(
         self,
@@ -146,8 +139,8 @@ class SqlRepository(Repository[Transaction]):
 
         def anchored(transaction: Transaction) -> None:
             transaction.hold_policy()
-            generation = self.lock(transaction)[1]
-            if again or transaction.row(_ANCHORED, (ANCHORED,)) is None:
+            generation = transaction.lock()[1]
+            if again or not transaction.select("operations", ("kind",), kind=ANCHORED):
                 record = {"kind": kind}
                 self.note_operation(transaction, generation, ANCHORED, record, time.time())
 
@@ -209,8 +202,8 @@ class SqlRepository(Repository[Transaction]):
 
     def checkpoint(self, transaction: Transaction) -> tuple[Checkpoint, dict[int, str]]:
         """How far the store has come, and its digest at every generation."""
-        rows = transaction.rows("SELECT generation, digest FROM history ORDER BY generation")
-        generation = read_counter(transaction)[1]
+        rows = transaction.select("history", ("generation", "digest"))
+        generation = transaction.counter()[1]
         if not rows or rows[-1][0] != generation:
             raise StorageError(f"{self.database!r} is damaged: its history has gaps")
         return Checkpoint(self.store_id, generation, rows[-1][1]), dict(rows)
@@ -229,24 +222,10 @@ class SqlRepository(Repository[Transaction]):
         """Refuse a forked child, before a lock is taken."""
         self.database.check_process()
 
-    def join(self, unit: Transaction, epochs: Sequence[int]) -> tuple[int, int]:
-        """Hold epochs as they are until the end of the transaction, together with others."""
-        return unit.join_epochs(epochs)
-
-    def hold(self, unit: Transaction, epoch: int) -> None:
-        """Hold an epoch alone until the end of the transaction, after all who joined it."""
-        unit.hold_epoch(epoch)
-
-    def lock(self, unit: Transaction) -> tuple[int, int]:
-        """Slots handed out and generation, which stay so until the end of the transaction."""
-        unit.run("UPDATE counter SET issued = issued WHERE id = 1")
-        return read_counter(unit)
-
     def certified(self) -> dict[str, Any] | None:
         """Store, generation and digest, and whether an anchor notes them."""
         seen, anchored = self.note(), self.anchor is not None
-        standing = {"line": seen.store_id, "generation": seen.generation, "digest": seen.digest}
-        return standing | {"anchored": anchored}
+        return {**asdict(seen), "anchored": anchored}
 
     def snapshot(self, *, secret: bool) -> tuple[dict[str, Any], dict[str, Any]]:
         """A store is copied as a whole."""
@@ -271,160 +250,49 @@ class SqlRepository(Repository[Transaction]):
         """Give the connections back."""
         self.database.close()
 
-    # -- looking ----------------------------------------------------------------------------------
+    # -- public rows ------------------------------------------------------------------------------
 
     def counter(self, seen: View) -> tuple[int, int]:
         """Slots handed out and generation; refuses a copy that is older than the view."""
-        issued, generation, digest = self.database.read(
-            lambda transaction: (
-                *read_counter(transaction),
-                read_digest(transaction, seen.generation),
-            )
+        (issued, generation), digest = self.database.read(
+            lambda unit: (unit.counter(), read_digest(unit, seen.generation))
         )
         self.check(seen, generation, digest)
         return issued, generation
 
-    def look(self, seen: View, known: Iterable[int]) -> tuple[int, View, dict[int, Any]]:
+    def look(self, seen: View, known: Collection[int]) -> tuple[int, View, dict[int, Any]]:
         """Slots handed out, the view of now, and versions of the actions that are not known.
 
         A store never goes back: one that is behind the view that was read before, or has another
         history there, is a copy that was put in its place, and refused.
         """
-        versions = frozenset(known)
-
-        def read(transaction: Transaction) -> tuple[int, View, str | None, list[Row], Row | None]:
-            issued, view = read_counter(transaction)[0], read_view(transaction)
-            secret = transaction.row("SELECT secret FROM policy")
-            new = [version for version, _ in view.catalogues if version not in versions]
-            rows = transaction.among(_NEW, new) if new else []
-            return issued, view, read_digest(transaction, seen.generation), rows, secret
-
-        issued, view, digest, actions, secret = self.database.read(read)
-        self.check(seen, view.generation, digest)
-        if secret is not None:
-            self.take_secrets(secret[0])
-        return issued, view, {int(version): blob for version, blob in actions}
-
-    def _value(self, sql: str, *values: Any) -> Any:
-        """The first column of the row that a statement finds; None where there is none."""
-        found = self.database.read(lambda transaction: transaction.row(sql, values))
-        return None if found is None else found[0]
-
-    def _public(self, sql: str, *values: Any) -> Any:
-        """The same of what must be there."""
-        found = self._value(sql, *values)
-        if found is None:
-            raise StorageError(f"{self.database!r} is damaged: a public value is missing")
-        return found
-
-    def law(self, generation: int) -> Any:
-        """A law, None if no epoch plays it any more."""
-        return self._value("SELECT state FROM laws WHERE generation = ?", generation)
-
-    def plan(self, epoch: int) -> Any:
-        """The plan of an epoch."""
-        return self._public("SELECT plan FROM epochs WHERE number = ?", epoch)
-
-    def segment(self, epoch: int, number: int) -> Any:
-        """A segment of an epoch."""
-        sql = "SELECT segment FROM segments WHERE epoch = ? AND number = ?"
-        return self._public(sql, epoch, number)
-
-    def release_of(self, epoch: int) -> Any:
-        """What an epoch has published; None where that is nothing."""
-        return self._value("SELECT release FROM epochs WHERE number = ?", epoch)
-
-    def releases(self, unit: Transaction) -> list[Any]:
-        """What epochs have published, in the order of their releases."""
-        return [row[0] for row in unit.rows(_RELEASES)]
-
-    def last_epoch(self) -> int:
-        """The number of the epoch that was planned last; 0 before the first."""
-        return int(self._value("SELECT max(number) FROM epochs") or 0)
-
-    def missed(self) -> int:
-        """Releases that were not ready at the moment that was fixed for them."""
-        return int(self._value("SELECT count(*) FROM epochs WHERE missed > 0"))
-
-    def streams(self) -> dict[str, Any]:
-        """Where a simulation's generators stand."""
-        return unpacked(self._public("SELECT state FROM streams"))[0]
-
-    def operations(self) -> tuple[Operation, ...]:
-        """What operators did, in order."""
-        rows = self.database.read(
-            lambda transaction: transaction.rows(
-                "SELECT kind, made, record FROM operations ORDER BY generation"
+        found, digest, secret = self.database.read(
+            lambda unit: (
+                read_view(unit, self.codec, known),
+                read_digest(unit, seen.generation),
+                unit.row("SELECT secret FROM policy"),
             )
         )
-        return tuple(Operation(str(kind), float(at), unpacked(done)[0]) for kind, at, done in rows)
-
-    # -- publishing -------------------------------------------------------------------------------
+        self.check(seen, found[1].generation, digest)
+        if secret is not None:
+            self.take_secrets(secret[0])
+        return found
 
     def publish(self, unit: Transaction, generation: int, what: bytes) -> None:
         """Raise the generation from the one that is locked, and chain what is published."""
-        found = unit.row("SELECT digest FROM history WHERE generation = ?", (generation,))
-        assert found is not None
-        unit.insert("history", [(generation + 1, next_digest(found[0], what))])
-        unit.run("UPDATE counter SET generation = ? WHERE id = 1", (generation + 1,))
+        before = read_digest(unit, generation)
+        assert before is not None
+        unit.insert("history", [(generation + 1, next_digest(before, what))])
+        unit.set_counter("generation", generation + 1)
 
-    def note_operation(
-        self, unit: Transaction, generation: int, kind: str, record: dict[str, Any], made: float
-    ) -> None:
-        """One line in the history of operations, published with the generation that follows."""
-        blob = packed(record)
-        unit.insert("operations", [(generation + 1, made, kind, blob)])
-        self.publish(unit, generation, kind.encode() + b" " + blob)
+    def drop_learnt(self, unit: Transaction, epoch: int) -> None:
+        """Plans stay, for who wants to check a release by other means."""
 
-    def set_issued(self, unit: Transaction, issued: int) -> None:
-        """So many slots are handed out."""
-        unit.run("UPDATE counter SET issued = ? WHERE id = 1", (issued,))
+    # -- simulations ------------------------------------------------------------------------------
 
-    def state_of(self, unit: Transaction, epoch: int) -> str | None:
-        """Where an epoch is in its life."""
-        found = unit.row("SELECT state FROM epochs WHERE number = ?", (epoch,))
-        return None if found is None else str(found[0])
-
-    def move(self, unit: Transaction, epoch: int, before: str, after: str) -> bool:
-        """From one state to the next, and from no other; False if it is in another."""
-        sql = "UPDATE epochs SET state = ? WHERE number = ? AND state = ?"
-        return unit.run(sql, (after, epoch, before)) == 1
-
-    def set_epoch(self, unit: Transaction, epoch: int, **values: Any) -> None:
-        """Give an epoch some values by the names of their columns."""
-        columns = ", ".join(f"{name} = ?" for name in values)
-        unit.run(f"UPDATE epochs SET {columns} WHERE number = ?", (*values.values(), epoch))
-
-    def add_epoch(self, unit: Transaction, number: int, first: int, length: int, plan: Any) -> None:
-        """A new epoch, open."""
-        unit.insert("epochs", [(number, first, length, OPEN, *[None] * 6, plan, None, None, None)])
-
-    def add_segment(
-        self, unit: Transaction, epoch: int, number: int, first: int, law: int, segment: Any
-    ) -> None:
-        """From this slot on an epoch plays this law."""
-        unit.insert("segments", [(epoch, number, first, law, segment)])
-
-    def add_law(self, unit: Transaction, generation: int, law: Any) -> None:
-        """What is known from a generation on."""
-        unit.insert("laws", [(generation, law)])
-
-    def drop_laws(self, unit: Transaction) -> None:
-        """Laws that no epoch under way plays, the newest aside."""
-        unit.drop_public(
-            "DELETE FROM laws WHERE generation < (SELECT max(generation) FROM laws) "
-            "AND generation NOT IN (SELECT law FROM segments JOIN epochs "
-            "ON segments.epoch = epochs.number WHERE epochs.state IN ('open', 'waiting'))"
-        )
-
-    def offer(self, unit: Transaction, version: int, actions: Any) -> None:
-        """A version of the actions for the next epoch, in place of one that was never played."""
-        unit.run("DELETE FROM catalogues WHERE epoch IS NULL")
-        unit.insert("catalogues", [(version, None, actions)])
-
-    def begin_version(self, unit: Transaction, version: int, epoch: int) -> None:
-        """The first epoch that plays a version of the actions."""
-        unit.run("UPDATE catalogues SET epoch = ? WHERE version = ?", (epoch, version))
+    def streams(self) -> dict[str, Any]:
+        """Where a simulation's generators stand."""
+        return unpacked(self.value("streams", "state"))[0]
 
     @contextmanager
     def drawing(self, streams: Streams) -> Iterator[None]:

@@ -16,12 +16,13 @@ from capri.store.codec import (
     reward_blob,
     reward_values,
 )
-from capri.store.repository import Combined, EpochPart, Remembered, Rows
+from capri.store.repository import Combined, EpochPart, Remembered, ReportRow, Rows
 from capri.store.seal import Seal
 from capri.store.transaction import Database, Transaction
 
 _KEYS = "SELECT digest, number, epoch, expires, secret FROM keys WHERE digest"
 _EXPIRED = "SELECT digest FROM keys WHERE expires <= ? LIMIT ?"
+_REPORTS = "SELECT first, epoch, size, messages, total FROM reports WHERE first >= ? ORDER BY first"
 # Keys that are deleted at once, and keys up to which a table is written anew: some milliseconds.
 _SLICE, _REWRITTEN = 2_000, 10_000
 # Slots whose data are read at once: bounds the memory.
@@ -37,6 +38,20 @@ class SqlRows(Rows[Transaction]):
 
     def __repr__(self) -> str:
         return f"SqlRows({self.database!r})"
+
+    # -- reports ----------------------------------------------------------------------------------
+
+    def reports(self, unit: Transaction, first: int) -> list[ReportRow]:
+        """Reports from a number on."""
+        return [ReportRow(*row) for row in unit.rows(_REPORTS, (first,))]
+
+    def write_reports(self, unit: Transaction, rows: Sequence[ReportRow]) -> None:
+        """Reports that count from here on."""
+        unit.insert("reports", rows)
+
+    def drop_reports(self, unit: Transaction, epoch: int) -> None:
+        """They are private by themselves: there is nothing to overwrite."""
+        unit.delete("reports", epoch=epoch)
 
     # -- keys -------------------------------------------------------------------------------------
 
@@ -143,18 +158,18 @@ class SqlRows(Rows[Transaction]):
         sealed = self.seal.seal_many("decisions", listed, "secret", prepared)
         unit.insert("decisions", list(zip(listed, sealed, strict=True)))
 
-    def standing(self, unit: Transaction, numbers: IntArray) -> IntArray:
+    def first_statuses(self, unit: Transaction, numbers: IntArray) -> IntArray:
         """What a first reward for each decision meets: accepted, uncounted, or unknown."""
         rows = unit.among(
             "SELECT number, secret FROM decisions WHERE number", sorted(set(numbers.tolist()))
         )
         found = [row[0] for row in rows]
         opened = self.seal.open_many("decisions", found, "secret", [row[1] for row in rows])
-        standing = {
+        statuses = {
             number: ACCEPTED if is_counted(blob) else UNCOUNTED
             for number, blob in zip(found, opened, strict=True)
         }
-        return np.array([standing.get(number, UNKNOWN) for number in numbers.tolist()])
+        return np.array([statuses.get(number, UNKNOWN) for number in numbers.tolist()])
 
     def rewarded(self, unit: Transaction, numbers: IntArray) -> BoolArray:
         """Which decisions have a reward."""

@@ -25,9 +25,17 @@ from time import monotonic, sleep
 from typing import Any, TypeVar
 
 from capri.errors import AwayError, InDoubtError, StorageError
-from capri.store.group import Job, run_jobs
-from capri.store.schema import TABLES, VERSION_TABLE, check_version, create_schema
-from capri.store.transaction import COUNTER, Database, Row, Transaction, empty_store
+from capri.store.schema import TABLES, VERSION_TABLE
+from capri.store.transaction import (
+    Database,
+    Job,
+    Transaction,
+    check_version,
+    create_schema,
+    empty_store,
+    run_jobs,
+)
+from capri.store.view import Row
 
 Result = TypeVar("Result")
 
@@ -87,8 +95,7 @@ class SqliteTransaction(Transaction):
 
     def join_epochs(self, epochs: Sequence[int]) -> tuple[int, int]:
         """The write lock is held already."""
-        issued, generation = self._connection.execute(COUNTER).fetchone()
-        return int(issued), int(generation)
+        return self.counter()
 
     def hold_epoch(self, epoch: int) -> None:
         """The write lock is held already."""
@@ -96,11 +103,11 @@ class SqliteTransaction(Transaction):
     def hold_policy(self) -> None:
         """The write lock is held already."""
 
-    def drop_public(self, sql: str, values: Sequence[Any] = ()) -> None:
+    def delete(self, table: str, **where: Any) -> None:
         """Laws are megabytes, and overwriting them would hold up everybody."""
         self._connection.execute("PRAGMA secure_delete = OFF")
         try:
-            self._connection.execute(sql, values)
+            super().delete(table, **where)
         finally:
             self._connection.execute("PRAGMA secure_delete = ON")
 

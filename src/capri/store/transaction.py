@@ -3,21 +3,145 @@
 SQL is written once, with ``?`` for values. A function that is run in a transaction touches nothing
 but the transaction, since it may be run again: after a deadlock, or a connection that was lost
 before the commit.
+
+**Group commit**: threads that write at the same time share one transaction. The first thread
+becomes the leader of all jobs that wait, and commits them together; the others find their job done.
+A commit waits for the disk, so under load the number of jobs per commit grows by itself, and alone
+a thread waits for nobody. A job waits while the database is held or hangs, and whoever asked for it
+may have gone by then. So a caller may say what is asked when the transaction has begun:
+:func:`beginning`.
 """
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from pathlib import Path
 from threading import Lock
 from time import monotonic, sleep
 from typing import Any, TypeVar
 
-from capri.errors import BudgetError, StorageError
-from capri.store.group import GroupCommit, Job
+from capri.errors import (
+    BudgetError,
+    ConfigurationError,
+    InDoubtError,
+    MissingExtraError,
+    StorageError,
+)
+from capri.store.schema import TABLES, VERSION, VERSION_TABLE, statements
+from capri.store.view import Row
 
-Row = tuple[Any, ...]
 Result = TypeVar("Result")
+
+
+_begin: ContextVar[Callable[[], bool] | None] = ContextVar("_begin", default=None)
+
+
+class GivenUpError(Exception):
+    """Nobody waits for a job any more: it was not begun."""
+
+
+@contextmanager
+def beginning(begin: Callable[[], bool]) -> Iterator[None]:
+    """Have ``begin`` asked in every transaction of this thread before anything is done in it.
+
+    Where it says False nothing is done, and :class:`GivenUpError` is raised.
+    """
+    before = _begin.set(begin)
+    try:
+        yield
+    finally:
+        _begin.reset(before)
+
+
+class Job:
+    """One function to be run in a transaction, and what came of it."""
+
+    def __init__(self, function: Callable[["Transaction"], Any]) -> None:
+        self.function, self._begin = function, _begin.get()
+        self.result: Any = None
+        self.problem: BaseException | None = None
+        self.done = False
+
+    def run(self, transaction: "Transaction") -> None:
+        """Note the result; a failure is noted and raised."""
+        self.problem = None
+        try:
+            if self._begin is not None and not self._begin():
+                raise GivenUpError
+            self.result = self.function(transaction)
+        except BaseException as problem:
+            self.problem = problem
+            raise
+
+
+class GroupCommit:
+    """Collects jobs of many threads for ``commit``, which runs some of them in one transaction.
+
+    ``commit`` raises if none of them has happened; a job with a problem of its own has not.
+    """
+
+    def __init__(self, commit: Callable[[list[Job]], None]) -> None:
+        self._commit = commit
+        self._waiting: list[Job] = []
+        self._queue, self._leading = Lock(), Lock()
+
+    def run(self, function: Callable[["Transaction"], Result]) -> Result:
+        """Have a function committed, by this thread or by another."""
+        job = Job(function)
+        with self._queue:
+            self._waiting.append(job)
+        with self._leading:
+            if not job.done:
+                self._lead(job)
+        if job.problem is not None:
+            raise job.problem
+        result: Result = job.result
+        return result
+
+    def alone(self, function: Callable[[], Result]) -> Result:
+        """Run a function while no transaction is under way."""
+        with self._leading:
+            return function()
+
+    def _lead(self, own: Job) -> None:
+        """Commit all jobs that wait. What interrupts this thread is not for the others."""
+        jobs: list[Job] = []
+        try:
+            with self._queue:
+                jobs, self._waiting = self._waiting, []
+            self._commit(jobs)
+        except BaseException as problem:
+            for job in jobs:
+                job.problem = job.problem or problem
+                if job is not own and not isinstance(job.problem, Exception):
+                    job.problem = InDoubtError(
+                        "the thread that stored this together with its own was interrupted: make "
+                        "the call again, with the same key where it has one"
+                    )
+            if own not in jobs:
+                raise
+        finally:
+            for job in jobs:
+                job.done = True
+
+
+def run_jobs(jobs: list[Job], transaction: "Transaction") -> None:
+    """All jobs in one transaction: one that fails undoes itself alone.
+
+    A failure between the jobs is one of the database, and fails them all.
+    """
+    if len(jobs) == 1:
+        jobs[0].run(transaction)
+        return
+    for job in jobs:
+        try:
+            transaction.nested(job.run)
+        except Exception as problem:
+            if job.problem is not problem or transaction.lost(problem):
+                raise
+
 
 _NAP = 0.1
 COUNTER = "SELECT issued, generation FROM counter WHERE id = 1"
@@ -31,8 +155,80 @@ def empty_store(where: str) -> StorageError:
     )
 
 
+def check_version(version: int, name: str) -> None:
+    """Refuse a database of another release; 0 is an empty one."""
+    if version not in (0, VERSION):
+        raise StorageError(
+            f"{name} has schema version {version}, this release knows version {VERSION}: open it "
+            "with the release that wrote it, or build the policy in a new store. Nothing was "
+            "changed"
+        )
+
+
+def create_schema(transaction: "Transaction", kind: str, version: int, name: str) -> None:
+    """Make the tables where there are none yet."""
+    check_version(version, name)
+    if version == 0:
+        transaction.run(f"CREATE TABLE {VERSION_TABLE} (version INTEGER NOT NULL)")
+        transaction.run(f"INSERT INTO {VERSION_TABLE} (version) VALUES ({VERSION})")
+        for statement in statements(kind):
+            transaction.run(statement)
+
+
+def _where(columns: Mapping[str, Any]) -> tuple[str, list[Any]]:
+    """A condition on some columns, and its values."""
+    parts, values = [], list[Any]()
+    for name, value in columns.items():
+        if value is None:
+            parts.append(f"{name} IS NULL")
+        elif isinstance(value, tuple):
+            parts.append(f"{name} IN ({', '.join('?' * len(value))})" if value else "1 = 0")
+            values += value
+        else:
+            parts.append(f"{name} = ?")
+            values.append(value)
+    return (f" WHERE {' AND '.join(parts)}" if parts else ""), values
+
+
 class Transaction(ABC):
-    """One transaction that is under way."""
+    """One transaction that is under way: a :class:`~capri.store.view.Unit`, and plain SQL."""
+
+    # -- public rows ------------------------------------------------------------------------------
+
+    def select(self, table: str, columns: Sequence[str], **where: Any) -> list[Row]:
+        """These columns of some rows, in the order of their keys."""
+        condition, values = _where(where)
+        order = ", ".join(TABLES[table].key)
+        return self.rows(
+            f"SELECT {', '.join(columns)} FROM {table}{condition} ORDER BY {order}", values
+        )
+
+    def update(self, table: str, values: Mapping[str, Any], **where: Any) -> int:
+        """Give some rows these values; how many there were."""
+        condition, found = _where(where)
+        columns = ", ".join(f"{name} = ?" for name in values)
+        return self.run(f"UPDATE {table} SET {columns}{condition}", [*values.values(), *found])
+
+    def delete(self, table: str, **where: Any) -> None:
+        """Delete rows that anybody may read: there is nothing to overwrite."""
+        condition, values = _where(where)
+        self.run(f"DELETE FROM {table}{condition}", values)
+
+    def counter(self) -> tuple[int, int]:
+        """Slots handed out, and the generation."""
+        issued, generation = self.rows(COUNTER)[0]
+        return int(issued), int(generation)
+
+    def set_counter(self, name: str, value: int) -> None:
+        """So many are ``issued``, or this is the ``generation``."""
+        self.run(f"UPDATE counter SET {name} = ? WHERE id = 1", (value,))
+
+    def lock(self) -> tuple[int, int]:
+        """The counter, which stays so until the end of the transaction."""
+        self.run("UPDATE counter SET issued = issued WHERE id = 1")
+        return self.counter()
+
+    # -- statements -------------------------------------------------------------------------------
 
     @abstractmethod
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
@@ -76,10 +272,6 @@ class Transaction(ABC):
     @abstractmethod
     def hold_policy(self) -> None:
         """Hold counter and publications alone until the end of the transaction."""
-
-    def drop_public(self, sql: str, values: Sequence[Any] = ()) -> None:
-        """Delete rows that anybody may read: there is nothing to overwrite."""
-        self.run(sql, values)
 
     @abstractmethod
     def scrub(self, table: str) -> None:
@@ -179,3 +371,34 @@ class Database(ABC):
     def _check_open(self) -> None:
         if self._closed:
             raise StorageError(f"{self.name} was closed by this policy: open it again to go on")
+
+
+SQLITE, POSTGRES = "sqlite:///", ("postgresql://", "postgres://")
+
+
+def open_database(url: object, *, create: bool = True, read_only: bool = False) -> Database:
+    """Open the database at an address, filling it with tables where there are none.
+
+    Without ``create`` a database that has none is refused, and nothing is changed. One that is
+    ``read_only`` is looked at: nothing is made or changed, and writing is refused.
+    """
+    if isinstance(url, str) and url.startswith(SQLITE) and len(url) > len(SQLITE):
+        from capri.store.sqlite import SqliteDatabase
+
+        return SqliteDatabase(Path(url.removeprefix(SQLITE)), create=create, read_only=read_only)
+    if isinstance(url, str) and url.startswith(POSTGRES):
+        try:
+            from capri.store.postgres import PostgresDatabase
+        except ModuleNotFoundError:
+            raise MissingExtraError(
+                "a store in Postgres needs psycopg: pip install 'capri-bandits[store]'"
+            ) from None
+        return PostgresDatabase(url, create=create, read_only=read_only)
+    # What was given, without what may be a password.
+    given = type(url).__name__
+    if isinstance(url, str):
+        given = f"an address that begins with {url.partition(':')[0][:20]!r}"
+    raise ConfigurationError(
+        "store must be 'sqlite:///file.db', 'sqlite:////folder/file.db', 'postgresql://...' or "
+        f"None for memory, got {given}"
+    )

@@ -5,11 +5,52 @@ Slots are the numbers of decisions. Which epoch and which segment a slot belongs
 before the slot is handed out, and never changes.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Protocol
 
 from capri.epoch.modes import Mode
-from capri.store.codec import unpacked
-from capri.store.transaction import COUNTER, Transaction
+from capri.store.codec import Codec
+
+Row = tuple[Any, ...]
+
+
+class Unit(Protocol):
+    """One unit of work: public rows of :data:`~capri.store.schema.TABLES`, and what is held.
+
+    ``where``: columns that have this value, or one of a tuple.
+    """
+
+    def select(self, table: str, columns: Sequence[str], **where: Any) -> list[Row]:
+        """These columns of some rows, in the order of their keys."""
+
+    def insert(self, table: str, rows: Sequence[Row]) -> None:
+        """New rows, with a value for every column in the order of the table."""
+
+    def update(self, table: str, values: Mapping[str, Any], **where: Any) -> int:
+        """Give some rows these values; how many there were."""
+
+    def delete(self, table: str, **where: Any) -> None:
+        """Delete rows that anybody may read: there is nothing to overwrite."""
+
+    def counter(self) -> tuple[int, int]:
+        """Slots handed out, and the generation."""
+
+    def set_counter(self, name: str, value: int) -> None:
+        """So many are ``issued``, or this is the ``generation``."""
+
+    def lock(self) -> tuple[int, int]:
+        """The counter, which stays so until the end of the unit."""
+
+    def join_epochs(self, epochs: Sequence[int]) -> tuple[int, int]:
+        """Hold epochs as they are until the end of the unit, together with others.
+
+        Returns the counter, as it is once that is so. Give epochs in order.
+        """
+
+    def hold_epoch(self, epoch: int) -> None:
+        """Hold an epoch alone until the end of the unit, after all who joined it."""
+
 
 # The life of an epoch. Open: takes decisions, and nobody knows yet where it ends. Waiting: its last
 # slot is known, rewards still count. Closed: nothing counts any more, nothing is released yet.
@@ -111,46 +152,33 @@ class View:
         return tuple(epoch for epoch in self.epochs if epoch.state == WAITING)
 
 
-# In the order of the fields of a row.
-_EPOCHS = (
-    "SELECT number, first, length, state, last, began, filled, closes, closes_at, due, released "
-    "FROM epochs WHERE state <> 'learnt' ORDER BY number"
-)
-_CATALOGUES = "SELECT version, epoch FROM catalogues ORDER BY version"
-_MODE = "SELECT record FROM operations WHERE kind = 'mode' ORDER BY generation DESC LIMIT 1"
-_SEGMENTS = "SELECT epoch, number, first, law FROM segments WHERE epoch >= ? ORDER BY epoch, number"
+# The columns of a row, in the order of its fields.
+_EPOCH = tuple(each.name for each in fields(EpochRow))[:-1]
+_SEGMENT = tuple(each.name for each in fields(SegmentRow))
 
 
-def read_counter(transaction: Transaction) -> tuple[int, int]:
-    """Slots handed out, and the generation."""
-    found = transaction.row(COUNTER)
-    assert found is not None
-    return int(found[0]), int(found[1])
-
-
-def read_digest(transaction: Transaction, generation: int) -> str | None:
+def read_digest(unit: Unit, generation: int) -> str | None:
     """The chained digest of a generation, None where the store has none."""
-    found = transaction.row("SELECT digest FROM history WHERE generation = ?", (generation,))
-    return None if found is None else str(found[0])
+    found = unit.select("history", ("digest",), generation=generation)
+    return str(found[0][0]) if found else None
 
 
-def read_view(transaction: Transaction) -> View:
-    """The view of now."""
-    _, generation = read_counter(transaction)
-    (law,) = transaction.row("SELECT max(generation) FROM laws") or (0,)
-    rows = transaction.rows(_EPOCHS)
+def read_view(unit: Unit, codec: Codec, known: Collection[int]) -> tuple[int, View, dict[int, Any]]:
+    """Slots handed out, the view of now, and versions of the actions that are not known."""
+    issued, generation = unit.counter()
+    rows = unit.select("epochs", _EPOCH, state=(OPEN, WAITING, CLOSED, RELEASED))
     segments: dict[int, list[SegmentRow]] = {row[0]: [] for row in rows}
-    if rows:
-        for epoch, number, first, played in transaction.rows(_SEGMENTS, (rows[0][0],)):
-            if epoch in segments:
-                segments[epoch].append(SegmentRow(number, first, played))
-    epochs = tuple(EpochRow(*(*row, tuple(segments[row[0]]))) for row in rows)
-    mode = transaction.row(_MODE)
-    return View(
+    for epoch, *segment in unit.select("segments", ("epoch", *_SEGMENT), epoch=tuple(segments)):
+        segments[epoch].append(SegmentRow(*segment))
+    modes = unit.select("operations", ("record",), kind="mode")
+    catalogues = unit.select("catalogues", ("version", "epoch"))
+    new = tuple(version for version, _ in catalogues if version not in known)
+    view = View(
         generation,
-        int(law),
-        epochs,
-        read_digest(transaction, generation) or "",
-        tuple((int(version), first) for version, first in transaction.rows(_CATALOGUES)),
-        Mode() if mode is None else Mode.from_dict(unpacked(mode[0])[0]),
+        unit.select("laws", ("generation",))[-1][0],
+        tuple(EpochRow(*(*row, tuple(segments[row[0]]))) for row in rows),
+        read_digest(unit, generation) or "",
+        tuple((version, first) for version, first in catalogues),
+        Mode.from_dict(codec.unpack(modes[-1][0])[0]) if modes else Mode(),
     )
+    return issued, view, dict(unit.select("catalogues", ("version", "actions"), version=new))

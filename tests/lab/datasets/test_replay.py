@@ -288,6 +288,33 @@ def test_descriptions_of_a_log_that_make_no_sense(changes: Any, message: str) ->
         load_log(frame, **(names | {"actions": [0, 1]} | changes))
 
 
+@pytest.mark.parametrize("form", ["frame", "csv"])
+def test_a_log_with_named_columns_is_read_by_its_schema(form: str, tmp_path: Path) -> None:
+    schema = capri.Schema(
+        [capri.Numeric("age", 0, 100), capri.Categorical("city", ["linz", "graz"])]
+    )
+    source: Any = pd.DataFrame(
+        {"age": [20, 40, 80], "city": ["graz", "linz", "wien"], "x": [0, 1, 1], "y": 1.0, "p": 0.5}
+    )
+    names: dict[str, Any] = {"action": "x", "reward": "y", "propensity": "p", "actions": [0, 1]}
+    records = source[["age", "city"]].to_dict("records")
+    if form == "csv":
+        source.to_csv(tmp_path / "log.csv", index=False)
+        source = tmp_path / "log.csv"
+    log = load_log(source, context=schema, **names)
+    np.testing.assert_array_equal(log.contexts, schema.rows(records))
+    with pytest.raises(DataError, match="column 'city' holds text: give context as a"):
+        load_log(source, context=["age", "city"], **names)
+
+
+def test_a_replay_says_how_many_rounds_were_accepted() -> None:
+    played = replay(
+        UniformPlay(actions=3, horizon=400, simulation_seed=0), log_of(LOGGED, 300, seed=1)
+    )
+    assert 0 < played.accepted < played.used == 300
+    assert repr(played).startswith(f"Replay({played.accepted} of 300 rounds accepted, mean reward ")
+
+
 def test_bad_cells_of_a_log_are_not_shown() -> None:
     frame = pd.DataFrame({"c": [0.0, 1.0], "x": [0, 1], "y": ["1.5", "secret-4711"], "p": 0.5})
     with pytest.raises(DataError, match="a private row has a cell") as caught:

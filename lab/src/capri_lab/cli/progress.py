@@ -1,8 +1,9 @@
 """Live progress of a study on stderr."""
 
 from collections import Counter
+from typing import Self
 
-from rich.console import Group
+from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import (
     BarColumn,
@@ -13,7 +14,6 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from capri.cli.outcome import Shown
 from capri_lab.experiments.backends import Event, Finished, Going, Started
 from capri_lab.experiments.cells import Cell
 from capri_lab.experiments.runner import Clock, Outlook, Watcher
@@ -22,14 +22,14 @@ from capri_lab.experiments.runner import Clock, Outlook, Watcher
 _LISTED = 8
 
 
-class StudyProgress(Shown, Watcher):
+class StudyProgress(Watcher):
     """A study: cells done, running and failed, time left, regret so far.
 
     Bars where somebody watches; in pipes and logs, failures only, each kind once.
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        self.console = Console(stderr=True, highlight=False)
         self._cells = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
@@ -53,6 +53,15 @@ class StudyProgress(Shown, Watcher):
         self._active: set[str] = set()
         self._failures: Counter[tuple[str, str, str]] = Counter()
         self._task = self._cells.add_task("", total=1, running=0, failed="", left="")
+
+    def __enter__(self) -> Self:
+        if self.console.is_terminal:
+            self._shown.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.console.is_terminal:
+            self._shown.stop()
 
     def begin(self, outlook: Outlook, workers: int) -> None:
         """Say what there is to do."""

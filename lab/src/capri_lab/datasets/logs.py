@@ -15,8 +15,10 @@ from capri.checks import whole
 from capri.environments import Environment
 from capri.epoch.decide import Decisions
 from capri.errors import ConfigurationError, DataError, ShapeError
+from capri.schema import Schema
 from capri.simulation import Policy, play
 from capri.spaces import as_contexts
+from capri_lab.datasets.loader import schema_rows
 from capri_lab.datasets.rewards import label_name
 from capri_lab.datasets.tables import (
     Source,
@@ -103,7 +105,7 @@ def record(policy: Policy, environment: Environment, rounds: int, *, seed: int =
 def load_log(
     source: Source,
     *,
-    context: Sequence[str],
+    context: Sequence[str] | Schema,
     action: str,
     reward: str,
     propensity: str,
@@ -113,24 +115,34 @@ def load_log(
     """Read a log from a CSV, a Parquet file or a data frame.
 
     ``actions`` lists the actions in the order a policy numbers them; the column ``action`` holds
-    one of them in every row. Contexts are taken as they stand: they must be what the policy is to
-    see. All rows count as private, so errors tell nothing of single rows.
+    one of them in every row. Columns of contexts hold numbers, taken as they stand: they must be
+    what the policy is to see. A :class:`~capri.Schema` as ``context`` reads texts, too, as a policy
+    with this schema does. All rows count as private, so errors tell nothing of single rows; of a
+    column without a single number they tell the name.
     """
     if isinstance(actions, str) or len(actions) == 0:
         raise ConfigurationError(f"actions must list the actions of the log, got {actions!r}")
     names = [label_name(each) for each in actions]
     if len(set(names)) < len(names):
         raise ConfigurationError(f"actions must be different from each other, got {names}")
-    numeric = [*column_names("context", context, least=1), reward, propensity]
-    frame = read_frame(source, [*numeric, action])
-    values, absent, wrong = numeric_cells(frame, numeric)
+    schema = context if isinstance(context, Schema) else None
+    columns = [*schema.names] if schema else column_names("context", context, least=1)
+    figures = [reward, propensity]
+    frame = read_frame(source, [*columns, *figures, action])
+    if schema is None:
+        rows, gaps, text = numeric_cells(frame, columns)
+        _check_numbers(columns, gaps, text)
+    else:
+        rows, gaps = schema_rows(frame, schema)
+        text = np.zeros_like(gaps)
+    values, absent, wrong = numeric_cells(frame, figures)
     labels, unlabelled = label_cells(frame[action])
     nobody = np.zeros(len(frame), dtype=np.bool_)
     # Two rows at least on the public side are needed for a bandit, not for a log.
     keep = complete_rows(
-        [*numeric, action],
-        np.column_stack([absent, unlabelled]),
-        np.column_stack([wrong, nobody]),
+        [*columns, *figures, action],
+        np.column_stack([gaps, absent, unlabelled]),
+        np.column_stack([text, wrong, nobody]),
         nobody,
         missing,
         least_public=0,
@@ -142,14 +154,23 @@ def load_log(
             f"column {action!r} holds an action that is not among the {len(names)} listed: "
             "list all of them in actions"
         )
-    values = values[keep]
     return BanditLog(
-        contexts=values[:, : len(context)],
+        contexts=rows[keep],
         action_index=np.array(index),
-        rewards=values[:, -2],
-        propensities=values[:, -1],
+        rewards=values[keep, 0],
+        propensities=values[keep, 1],
         actions=len(names),
     )
+
+
+def _check_numbers(columns: Sequence[str], gaps: BoolArray, text: BoolArray) -> None:
+    """Refuse a column that has texts and not a single number: it was not meant as numbers."""
+    for name, empty, wrong in zip(columns, gaps.T, text.T, strict=True):
+        if wrong.any() and (empty | wrong).all():
+            raise DataError(
+                f"column {name!r} holds text: give context as a capri.Schema that declares it, or "
+                "encode it as numbers"
+            )
 
 
 class Replayable(Policy, Protocol):
@@ -160,16 +181,22 @@ class Replayable(Policy, Protocol):
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Replay:
     """What a policy earned on the rounds it would have played as logged.
 
     ``used`` rounds of the log were looked at, ``len(rewards)`` accepted.
     """
 
-    rewards: FloatArray = field(repr=False)
-    propensities: FloatArray = field(repr=False)
+    rewards: FloatArray
+    propensities: FloatArray
     used: int
+
+    def __repr__(self) -> str:
+        return (
+            f"Replay({self.accepted:,} of {self.used:,} rounds accepted, "
+            f"mean reward {self.mean_reward:.3g})"
+        )
 
     @property
     def accepted(self) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from capri.environments import Environment, TabularEnvironment, public_pool, random_rkhs
-from capri.epoch.scale import checked_scale
+from capri.epoch.rewards import checked_scale
 from capri.errors import ConfigurationError
 from capri.files import Given
 from capri.joint.policy import Capri

@@ -20,6 +20,7 @@ from dataclasses import FrozenInstanceError, dataclass, fields
 from typing import Annotated, ClassVar, Literal, dataclass_transform, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.cells import as_numbers
@@ -28,7 +29,15 @@ from capri.choices import as_actions, as_wanted
 from capri.epoch.decide import Decision, Decisions, decision_rewards
 from capri.epoch.ids import SIMULATED
 from capri.epoch.plan import EpochRecord
-from capri.epoch.rewards import ACCEPTED, DUPLICATE, RewardStatus, reward_statuses, warn_of_ignored
+from capri.epoch.rewards import (
+    ACCEPTED,
+    DUPLICATE,
+    LATE,
+    UNKNOWN,
+    RewardStatus,
+    first_valid,
+    warn_of_ignored,
+)
 from capri.errors import ConfigurationError, DataError, HorizonError
 from capri.kernels import Kernel
 from capri.privacy.budget import Budget
@@ -391,3 +400,25 @@ class Rival(Settings, ABC):
         """All pairs ``(c, x)`` as rows; pair ``context * actions + action``."""
         pairs = self._actions.pairs(self.contexts.rows)
         return pairs.reshape(-1, pairs.shape[-1])
+
+
+def reward_statuses(
+    numbers: IntArray, rewards: FloatArray, awaited: NDArray[np.int8], first: int
+) -> IntArray:
+    """What each reward meets, row by row; of several for one decision the first valid one counts.
+
+    ``awaited[i]`` is what a reward for decision ``first + i`` would meet; those for decisions
+    before it come late.
+
+    >>> numbers, ones = np.array([7, 8, 8, 5, 9]), np.ones(5)
+    >>> reward_statuses(numbers, ones, np.array([2, 0], dtype=np.int8), 7).tolist()
+    [2, 0, 2, 1, 3]
+    """
+    if len(numbers) == 1 and 0 <= (place := int(numbers[0]) - first) < len(awaited):
+        return first_valid(awaited[place : place + 1].astype(np.int64), numbers, rewards)
+    offset = numbers - first
+    known = (offset >= 0) & (offset < len(awaited))
+    result = np.full(len(numbers), UNKNOWN, dtype=np.int64)
+    result[known] = awaited[offset[known]]
+    result[(numbers >= 0) & (numbers < first)] = LATE
+    return first_valid(result, numbers, rewards)

@@ -245,16 +245,16 @@ def _digests(told: Certificate) -> Terms:
     """What identifies configuration, plans and this document."""
     plans = [digest[:12] if digest else "not kept" for digest in told.digests["plans"]]
     prior, store = told.digests.get("prior"), told.digests.get("store")
-    standing = []
+    stored = []
     if store is not None:
         anchor = "with an anchor" if store.get("anchored") else "without an anchor outside of it"
-        said = f"line {store['line'][:12]}, generation {store['generation']}, {anchor}"
-        standing = [("Store", said)]
+        said = f"store id {store['store_id'][:12]}, generation {store['generation']}, {anchor}"
+        stored = [("Store", said)]
     return [
         ("Configuration", told.digests["configuration"] or "not kept"),
         *([] if prior is None else [("Told beforehand", prior)]),
         ("Plans", _in_short(plans) if plans else "none yet"),
-        *standing,
+        *stored,
         ("This certificate", told.digest),
         ("Software", ", ".join(f"{name} {number}" for name, number in told.versions.items())),
     ]

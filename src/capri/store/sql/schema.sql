@@ -105,6 +105,16 @@ CREATE TABLE visits (
     PRIMARY KEY (digest, epoch)
 );
 
+-- Of the local model: what counted, until its epoch takes no more. Reports are private by
+-- themselves, so nothing here is secret. Whether one is in the sum follows from its number.
+CREATE TABLE reports (
+    first BIGINT PRIMARY KEY,         -- number of the first report of the row
+    epoch BIGINT NOT NULL,            -- whose bundle they answer
+    size BIGINT NOT NULL,             -- how many
+    messages BYTEA NOT NULL,          -- as they came, 32 bytes each; empty where they came as a sum
+    total BYTEA                       -- of reports that were added up elsewhere
+);
+
 -- Actions over time. Version 0 is in the configuration; each row is a later one.
 CREATE TABLE catalogues (
     version BIGINT PRIMARY KEY,

@@ -10,7 +10,6 @@ judged by its bytes and by what is public; nothing that is not accepted changes 
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from enum import IntEnum
 from math import ceil, isqrt, sqrt
 from pathlib import Path
@@ -21,13 +20,10 @@ import numpy as np
 from capri.arrays import BoolArray, IntArray
 from capri.checks import is_whole
 from capri.epoch.plan import EpochPlan, Release
-from capri.epoch.storage import Arrays, plan_from_state, plan_state
 from capri.errors import DataError, HorizonError, StorageError
 from capri.files import write_atomically
-from capri.kernels import Kernel
 from capri.local import wire
-from capri.privacy.directions import DIRECTION_UNITS
-from capri.privacy.sphere import reported_sum
+from capri.privacy.sphere import DIRECTION_UNITS, reported_sum
 
 
 class ReportStatus(IntEnum):
@@ -47,12 +43,10 @@ class ReportStatus(IntEnum):
 _ACCEPTED, _MALFORMED = int(ReportStatus.ACCEPTED), int(ReportStatus.MALFORMED)
 
 
-class Gathering:
-    """The reports to one bundle. All of it may be published.
+class EpochReports:
+    """The reports to one bundle, as one process knows them. All of it may be published.
 
-    ``closes`` is the number of reports to the aggregator at which it takes no more, ``deadline``
-    the time; None while its bundle is the newest, or where the other one counts. ``unread`` reports
-    are in ``total`` and in no reading yet.
+    ``unread`` reports are in ``total`` and in no reading yet.
     """
 
     def __init__(self, plan: EpochPlan, digest: bytes) -> None:
@@ -61,21 +55,17 @@ class Gathering:
         self.plan = plan
         self.digest = digest
         self.sphere = plan.sphere
-        self.total = np.zeros(plan.dimension, dtype=np.int64)
-        self.unread = 0
         self.tokens: set[bytes] = set()
-        self.closes: int | None = None
-        self.deadline: float | None = None
-        self.closed = False
+        self.start_anew()
 
     def __repr__(self) -> str:
-        return f"Gathering(epoch={self.plan.epoch}, unread={self.unread}, closed={self.closed})"
+        return f"EpochReports(epoch={self.plan.epoch}, unread={self.unread})"
 
     # -- reports ----------------------------------------------------------------------------------
 
     def judge(self, rows: wire.Messages) -> IntArray:
         """The status of reports to this bundle, in their order."""
-        sensible, tokens = self.sensible(rows), _tokens(rows)
+        sensible, tokens = self.sensible(rows), token_bytes(rows)
         statuses = np.where(sensible, _ACCEPTED, _MALFORMED)
         distinct = set(tokens)
         if len(distinct) == len(tokens) and distinct.isdisjoint(self.tokens):  # nearly always
@@ -106,15 +96,12 @@ class Gathering:
     def add(self, rows: wire.Messages) -> None:
         """Alg. 1, line 15, in exact integers; for reports that were judged to be acceptable."""
         tokens, numbers = wire.tokens_of(rows), wire.numbers_of(rows)
-        self.total += reported_sum(tokens, numbers, self.plan.dimension)
-        self.tokens.update(_tokens(rows))
-        self.unread += len(rows)
+        self.add_sum(reported_sum(tokens, numbers, self.plan.dimension), len(rows))
 
     def add_sum(self, total: IntArray, count: int) -> None:
-        """What reports that were added up elsewhere come to: all there will be of this bundle."""
+        """What some reports come to."""
         self.total += total
         self.unread += count
-        self.closed = True
 
     # -- readings ---------------------------------------------------------------------------------
 
@@ -130,74 +117,23 @@ class Gathering:
         layout = self.plan.vector
         return layout.norm_limit * layout.step / (self.sphere.shrinkage * DIRECTION_UNITS)
 
-    def release(self) -> Release:
-        """What has come in since the last reading, with its real count; the sum begins anew."""
-        release = Release(
+    def release(self, *, last: bool) -> Release:
+        """What has come in since the last reading, with its real count."""
+        return Release(
             plan=self.plan,
             vector=np.asarray(self.total * self.unit),
             event=None,
             segments=(self.plan.opening,),
             counts=(self.unread,),
-            last=self.closed,
+            last=last,
         )
-        self.total, self.unread = np.zeros_like(self.total), 0
-        return release
 
-    # -- waiting ----------------------------------------------------------------------------------
-
-    def supersede(self, received: int, now: float, wait: int | timedelta) -> None:
-        """A newer bundle takes its place; its own reports still count for so long."""
-        if isinstance(wait, timedelta):
-            self.deadline = now + wait.total_seconds()
-        else:
-            self.closes = received + wait
-        self.close_if_due(received, now)
-
-    def close_if_due(self, received: int, now: float) -> None:
-        """Take no more reports once it has waited: a public number of reports, or a time."""
-        by_number = self.closes is not None and received >= self.closes
-        if by_number or (self.deadline is not None and now >= self.deadline):
-            self.closed = True
-            self.tokens = set()  # what comes from here on is stale, seen before or not
-
-    # -- storage ----------------------------------------------------------------------------------
-
-    def state(self) -> tuple[dict[str, Any], Arrays]:
-        """As JSON values and arrays."""
-        plan, arrays = plan_state(self.plan)
-        values = {
-            "plan": plan,
-            "digest": self.digest.hex(),
-            "unread": self.unread,
-            "closes": self.closes,
-            "deadline": self.deadline,
-            "closed": self.closed,
-        }
-        return values, arrays | self.sums()
-
-    def sums(self) -> Arrays:
-        """What was reported."""
-        tokens = np.frombuffer(b"".join(sorted(self.tokens)), dtype=np.uint8)
-        return {"sum": self.total, "tokens": tokens.reshape(-1, 16)}
-
-    def restore_sums(self, arrays: Arrays, unread: int) -> None:
-        """The inverse of :meth:`sums`."""
-        self.total = arrays["sum"].astype(np.int64)
-        self.tokens = {token.tobytes() for token in arrays["tokens"]}
-        self.unread = unread
-
-    @classmethod
-    def from_state(cls, values: dict[str, Any], arrays: Arrays, kernel: Kernel) -> "Gathering":
-        """The inverse of :meth:`state`."""
-        plan = plan_from_state(values["plan"], arrays, kernel)
-        gathering = cls(plan, bytes.fromhex(values["digest"]))
-        gathering.restore_sums(arrays, values["unread"])
-        for name in ("closes", "deadline", "closed"):
-            setattr(gathering, name, values[name])
-        return gathering
+    def start_anew(self) -> None:
+        """After a reading: what was read is in no later one."""
+        self.total, self.unread = np.zeros(self.plan.dimension, dtype=np.int64), 0
 
 
-def _tokens(rows: wire.Messages) -> list[bytes]:
+def token_bytes(rows: wire.Messages) -> list[bytes]:
     """The one-time tokens as bytes."""
     data = np.ascontiguousarray(rows[:, wire.TOKEN]).tobytes()
     return [data[start : start + 16] for start in range(0, len(data), 16)]
@@ -205,7 +141,7 @@ def _tokens(rows: wire.Messages) -> list[bytes]:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Statuses of some reports, and the place of the gathering each is for (-1: none)."""
+    """Statuses of some reports, and the place of the epoch each is for (-1: none)."""
 
     status: IntArray
     place: IntArray
@@ -219,10 +155,10 @@ def to_bundle(rows: wire.Messages, digest: bytes) -> BoolArray:
 def judge(
     rows: wire.Messages,
     undamaged: BoolArray,
-    gatherings: Sequence[Gathering],
+    epochs: Sequence[EpochReports],
     digests: Iterable[bytes],
 ) -> Verdict:
-    """Judge reports against the gatherings that are open.
+    """Judge reports against the epochs that take some.
 
     ``digests``: of all bundles that were ever given out. A report to one of them that is no longer
     open is stale, one to no bundle is unknown.
@@ -230,11 +166,11 @@ def judge(
     status = np.full(len(rows), int(ReportStatus.MALFORMED), dtype=np.int64)
     place = np.full(len(rows), -1, dtype=np.int64)
     others = undamaged.copy()
-    for number, gathering in enumerate(gatherings):
-        mine = np.flatnonzero(undamaged & to_bundle(rows, gathering.digest))
+    for number, epoch in enumerate(epochs):
+        mine = np.flatnonzero(undamaged & to_bundle(rows, epoch.digest))
         others[mine] = False
         if len(mine):
-            status[mine], place[mine] = gathering.judge(rows[mine]), number
+            status[mine], place[mine] = epoch.judge(rows[mine]), number
     if others.any():
         known = np.isin(_digests_of(rows[others]), _words(digests))
         status[others] = np.where(known, int(ReportStatus.STALE), int(ReportStatus.UNKNOWN))
@@ -265,7 +201,7 @@ def as_rows(
     ]
     places = [place for place, each in enumerate(sized) if len(each) == wire.SIZE]
     joined = b"".join(sized[place] for place in places)
-    statuses[places] = take(np.frombuffer(joined, dtype=np.uint8).reshape(-1, wire.SIZE))
+    statuses[places] = take(wire.as_messages(joined))
     return statuses
 
 
@@ -338,44 +274,32 @@ class EpochSum:
             raise StorageError(f"{path} cannot be read: {reason}") from None
 
 
-def open_for(added: EpochSum, gatherings: Sequence[Gathering], *, mixed: bool) -> Gathering:
-    """The gathering that a sum is for, of those that take reports now.
+def check_sum(added: EpochSum, epoch: EpochReports, *, mixed: bool) -> None:
+    """Refuse what no reports to the bundle of an epoch add up to, or what cannot be mixed with it.
 
     ``mixed``: reports hide among each other, so all that were planned for must be there.
     """
-    found = [each for each in gatherings if each.digest == added.digest[:8]]
-    if not found:
-        raise DataError(
-            f"a sum of epoch {added.epoch}, and no bundle of its digest takes reports now: it was "
-            "taken up before, its epoch is closed, or it is another aggregator's"
-        )
-    (gathering,) = found
-    if gathering.tokens or gathering.unread:
+    plan = epoch.plan
+    if epoch.tokens or epoch.unread:
         raise DataError(
             "reports to this bundle were received one by one: put all of an epoch into files, or "
             "none"
         )
-    _check_possible(added, gathering)
-    if mixed and added.accepted < gathering.plan.length:
-        raise HorizonError(
-            f"{added.accepted} of {gathering.plan.length} reports of this batch are in the sum: a "
-            "smaller one would hide its users less than was promised. Wait, and add all of them up"
-        )
-    return gathering
-
-
-def _check_possible(added: EpochSum, gathering: Gathering) -> None:
-    """Refuse what no reports to this bundle add up to: ``|sum| <= accepted * reach``, exactly."""
-    plan = gathering.plan
     if (added.epoch, len(added.total)) != (plan.epoch, plan.dimension):
         raise DataError(
             f"a sum of {len(added.total)} coordinates of epoch {added.epoch}: reports to this "
             f"bundle have {plan.dimension}, and its epoch is {plan.epoch}. Add up its reports again"
         )
+    # |sum| <= accepted * reach, exactly.
     squared = sum(each * each for each in added.total.tolist())
-    if squared > (added.accepted * ceil(gathering.reach)) ** 2:
+    if squared > (added.accepted * ceil(epoch.reach)) ** 2:
         raise DataError(
             f"{added.accepted} reports cannot add up to this: the sum is {isqrt(squared)} units "
-            f"long, and a report at most {ceil(gathering.reach)}. The file was changed or damaged: "
+            f"long, and a report at most {ceil(epoch.reach)}. The file was changed or damaged: "
             "add up the reports again"
+        )
+    if mixed and added.accepted < plan.length:
+        raise HorizonError(
+            f"{added.accepted} of {plan.length} reports of this batch are in the sum: a "
+            "smaller one would hide its users less than was promised. Wait, and add all of them up"
         )
