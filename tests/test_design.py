@@ -72,13 +72,13 @@ WAYS = {
         "act": (46, 13),
         "act outside the pool": (56, 15),
         "update": (19, 8),
-        "close and learn": (380, 69),
+        "close and learn": (377, 64),
     },
     "sqlite": {
-        "act": (67, 20),
-        "act outside the pool": (77, 22),
-        "update": (38, 13),
-        "close and learn": (430, 74),
+        "act": (67, 19),
+        "act outside the pool": (77, 21),
+        "update": (38, 12),
+        "close and learn": (427, 68),
     },
 }
 

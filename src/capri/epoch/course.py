@@ -20,11 +20,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from capri.arrays import BoolArray, FloatArray, one_blas_thread
-from capri.choices import successor
 from capri.epoch.learner import Learner
 from capri.epoch.notice import Notice, say, unheard
 from capri.epoch.plan import EpochPlan, EpochRecord, Epochs, Release, Segment
-from capri.epoch.problem import Problem, with_actions
+from capri.epoch.problem import Problem
 from capri.epoch.storage import configuration_digest, plan_digest
 from capri.errors import ConfigurationError
 from capri.kernels import Kernel
@@ -266,7 +265,6 @@ class PublicFace(ABC):
 
     _problem: Problem
     _course: Course
-    _next: Problem | None = None  # with the actions of the next epoch, where they were replaced
     _horizon: int | None
     _lock: RLock
 
@@ -301,26 +299,6 @@ class PublicFace(ABC):
     def actions(self) -> Actions:
         """What may be done: feature rows, names, schema."""
         return self._problem.actions
-
-    def replace_actions(self, actions: object) -> None:
-        """Offer other actions from the next epoch on; those of the epoch under way stay.
-
-        ``actions`` as in the constructor. What was learnt stays, by the kernel: a new action is
-        believed to be as good as what is like it, and one of which nothing is known starts from
-        the prior. Names keep their meaning where actions are names, and a table is read by the
-        schema of the first. Only public data are touched, and no decision that was made changes.
-        """
-        with self._lock:
-            latest = self._problem if self._next is None else self._next
-            renewed = with_actions(latest, successor(latest.actions, actions))
-            self._course.learner.accepts(renewed)
-            self._next = renewed
-
-    def _renew_actions(self) -> None:
-        """Before an epoch is planned: take over the actions that were asked for."""
-        if self._next is not None:
-            self._course.adopt(self._next)
-            self._problem, self._next = self._next, None
 
     @property
     def contexts(self) -> Contexts:

@@ -14,7 +14,7 @@ import numpy as np
 
 from capri.epoch.limits import Limits
 from capri.epoch.plan import EpochPlan, Segment
-from capri.epoch.problem import Problem, with_actions
+from capri.epoch.problem import Problem
 from capri.epoch.rewards import RewardScale, RewardTerms
 from capri.errors import BudgetError, StorageError
 from capri.family import ArmBasis, ArmFeatures, ProductBasis
@@ -208,22 +208,6 @@ def actions_from_state(values: dict[str, Any], rows: Any) -> FixedActions:
     """The inverse of :func:`actions_state`."""
     schema = _schema(values.get("action_schema"))
     return FixedActions(rows, values.get("action_names"), schema, values.get("action_codes"))
-
-
-def next_state(coming: Problem | None) -> tuple[dict[str, Any], Arrays]:
-    """Actions that were asked for and are not in force yet; nothing where there are none."""
-    if coming is None or not isinstance(coming.actions, FixedActions):
-        return {}, {}
-    actions = coming.actions
-    return {"next_actions": actions_state(actions)}, {"next_actions": actions.rows}
-
-
-def next_from_state(values: dict[str, Any], arrays: Arrays, problem: Problem) -> Problem | None:
-    """The inverse of :func:`next_state`."""
-    if "next_actions" not in values:
-        return None
-    actions = actions_from_state(values["next_actions"], arrays["next_actions"])
-    return with_actions(problem, actions)
 
 
 def plan_state(plan: EpochPlan) -> tuple[dict[str, Any], Arrays]:

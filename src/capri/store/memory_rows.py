@@ -289,7 +289,7 @@ class MemoryRows(Rows[None]):
         return {
             **{f"rows.{name}": column[:rows].copy() for name, column in self._table.items()},
             "rows.first": np.array(self._first),
-            **self._report_arrays(),
+            **(self._report_arrays() if self._reports else {}),
             "rows.seen": np.array([number for number, _ in seen], dtype=np.int64),
             "rows.keys": np.frombuffer(b"".join(key for _, key in seen), dtype=np.uint8),
         }
@@ -321,7 +321,8 @@ class MemoryRows(Rows[None]):
             return
         self._first = int(arrays["rows.first"])
         self._table = {name: arrays[f"rows.{name}"].copy() for name in self._table}
-        self._restore_reports(arrays)
+        if "reports.rows" in arrays:
+            self._restore_reports(arrays)
         keys = arrays["rows.keys"].tobytes()
         for place, number in enumerate(arrays["rows.seen"].tolist()):
             key = keys[place * REWARD_DIGEST : (place + 1) * REWARD_DIGEST]
