@@ -182,3 +182,44 @@ def test_reports_that_no_unit_can_hold_are_split(url: str) -> None:
     assert (found == ACCEPTED).all()
     assert one.under_way == (2, 20, 90)
     one.close()
+
+
+def test_reports_between_judging_and_storing(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other worker stores some of the same just before: they count once."""
+    one, two = pair(url)
+    reports = honest_reports(one, 20)
+    write = one._state.repository.write
+
+    def late(function: Any) -> Any:
+        monkeypatch.undo()
+        two.receive_many(reports[5:15])
+        return write(function)
+
+    monkeypatch.setattr(one._state.repository, "write", late)
+    found = one.receive_many(reports)
+    assert list(found) == [ACCEPTED] * 5 + [REPLAYED] * 10 + [ACCEPTED] * 5
+    assert (one.reports, two.reports) == (20, 20)
+    one.close()
+    two.close()
+
+
+def test_a_reading_between_looking_and_reading(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports to a bundle that a worker has not seen yet are known to it all the same."""
+    one, two = pair(url)
+    reports, newer = honest_reports(one, 60), list[bytes]()
+    two.receive_many(reports[:30])
+    read = one._state.repository.read
+
+    def late(function: Any) -> Any:
+        monkeypatch.undo()
+        two.receive_many(reports[30:])
+        newer.extend(honest_reports(two, 5, first=100))
+        two.receive_many(newer)
+        return read(function)
+
+    monkeypatch.setattr(one._state.repository, "read", late)
+    assert one.receive(reports[0]) is STALE
+    assert (one.receive_many(newer) == REPLAYED).all()
+    assert [epoch.unread for epoch in open_epochs(one)] == [5]
+    one.close()
+    two.close()

@@ -109,6 +109,9 @@ class RepositoryUsers:
     def __init__(self, rows: Rows[Any]) -> None:
         self._rows = rows
 
+    def __repr__(self) -> str:
+        return "RepositoryUsers()"
+
     def digests(self, users: Sequence[UserId]) -> list[str]:
         """What stands for the users in the repository."""
         return [user_digest(user, self._rows.salt) for user in users]

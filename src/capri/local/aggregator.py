@@ -19,13 +19,12 @@ from typing import Any, Self
 import numpy as np
 
 from capri.arrays import IntArray, one_blas_thread
-from capri.checks import whole
 from capri.choices import successor
 from capri.epoch.course import Course, PublicFace
 from capri.epoch.limits import Limits
 from capri.epoch.problem import Problem, checked_problem, with_actions
 from capri.epoch.rewards import RewardTerms, checked_scale, checked_terms, rescaled
-from capri.epoch.storage import configuration_digest, damage_as_storage_error, problem_state
+from capri.epoch.storage import configuration_digest, damage_as_storage_error
 from capri.errors import ConfigurationError, HorizonError
 from capri.kernels import Kernel
 from capri.learners.explain import explain
@@ -38,9 +37,10 @@ from capri.learners.start.releases import releases_prior
 from capri.local import wire
 from capri.local.engine import ReportEngine
 from capri.local.persistence import (
-    KIND,
     BundleDraws,
     Described,
+    described,
+    generator,
     in_memory,
     load_aggregator,
     open_store,
@@ -165,7 +165,7 @@ class LocalCapri(PublicFace):
         self._options = checked
         self._observed = checked_prior(prior, problem)
         self._lock = RLock()
-        self._assemble(problem, _generator(public_seed), store, clock, None)
+        self._assemble(problem, generator(public_seed), store, clock, None)
 
     def _assemble(
         self,
@@ -301,19 +301,8 @@ class LocalCapri(PublicFace):
         """What it was built from, as its file says it."""
         return self._described(self._problem)
 
-    def _described(self, problem: Problem) -> tuple[dict[str, Any], dict[str, Any]]:
-        values, arrays = problem_state(problem)
-        configuration = {
-            "kind": KIND,
-            "problem": values,
-            "horizon": self._horizon,
-            "options": asdict(self._options),
-            "terms": self._terms.to_dict(),
-        }
-        if self._observed is not None:
-            configuration["prior"], known = self._observed.state()
-            arrays |= known
-        return configuration, arrays
+    def _described(self, problem: Problem) -> Described:
+        return described(problem, self._horizon, self._options, self._terms, self._observed)
 
     def replace_actions(self, actions: object) -> None:
         """Offer other actions from the next bundle on; those of the newest one stay.
@@ -397,7 +386,7 @@ class LocalCapri(PublicFace):
         saved = load_aggregator(path)
         with damage_as_storage_error(path):
             loaded = cls(**settings_from(*saved, contexts), clock=clock)
-            loaded._assemble(loaded._problem, _generator(None), None, clock, saved)
+            loaded._assemble(loaded._problem, generator(None), None, clock, saved)
         return loaded
 
     @classmethod
@@ -458,9 +447,3 @@ class LocalCapri(PublicFace):
             shuffle=self._problem.shuffle,
             **wanted,
         )
-
-
-def _generator(seed: int | None) -> np.random.Generator:
-    if seed is not None:
-        whole("public_seed", seed, least=0)
-    return np.random.default_rng(seed)

@@ -5,18 +5,26 @@ of it may be published: reports are private by themselves. So nothing is sealed,
 harms nobody's privacy.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from os import PathLike
 from typing import Any
 
 import numpy as np
 
+from capri.checks import whole
 from capri.epoch.ids import SIMULATED
+from capri.epoch.problem import Problem
 from capri.epoch.rewards import RewardTerms
-from capri.epoch.storage import problem_arguments, read_policy_file, write_policy_file
+from capri.epoch.storage import (
+    problem_arguments,
+    problem_state,
+    read_policy_file,
+    write_policy_file,
+)
 from capri.errors import ConfigurationError, StorageError
 from capri.files import digest_of
-from capri.learners.start import stored_prior
+from capri.learners.options import PracticalOptions
+from capri.learners.start import Observed, stored_prior
 from capri.spaces import Contexts
 from capri.store.codec import packed, unpacked
 from capri.store.memory import MemoryRepository
@@ -35,6 +43,35 @@ class BundleDraws:
     """The generator of everything in a bundle that is drawn."""
 
     public: np.random.Generator
+
+
+def generator(seed: int | None) -> np.random.Generator:
+    """Of public draws."""
+    if seed is not None:
+        whole("public_seed", seed, least=0)
+    return np.random.default_rng(seed)
+
+
+def described(
+    problem: Problem,
+    horizon: int | None,
+    options: PracticalOptions,
+    terms: RewardTerms,
+    observed: Observed | None,
+) -> Described:
+    """What an aggregator was built from, as its file and its store say it."""
+    values, arrays = problem_state(problem)
+    configuration: dict[str, Any] = {
+        "kind": KIND,
+        "problem": values,
+        "horizon": horizon,
+        "options": asdict(options),
+        "terms": terms.to_dict(),
+    }
+    if observed is not None:
+        configuration["prior"], known = observed.state()
+        arrays |= known
+    return configuration, arrays
 
 
 def settings_from(
