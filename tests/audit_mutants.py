@@ -29,6 +29,7 @@ from capri.joint.release import Releases, SettledSum
 from capri.joint.rewards import Rewards
 from capri.learners import paper
 from capri.privacy.gate import Gate
+from capri.privacy.histogram import HistogramLayout
 from capri.privacy.ledger import Ledger
 from capri.privacy.mechanism import Norm
 from capri.privacy.noise import NoiseSource, SecureNoise
@@ -96,6 +97,7 @@ def below(scenario: str, trials: int) -> Callable[[Mutant], Mutant]:
 def user_composition_forgotten(patch: Patch) -> None:
     """The noise covers one contribution of a user who makes three; the ledger believes it."""
     patch.setattr(Problem, "composition", property(lambda problem: 1.0))
+    patch.setattr(Problem, "contributions", property(lambda problem: 1))
 
 
 @above("users")
@@ -448,6 +450,8 @@ def norm_clipping_off_outside_the_pool(patch: Patch) -> None:
     patch.setattr(Encoder, "total", unclipped(1.0, norms=False))
 
 
+# Never anything but messages of one cell.
+PURE: Changes = {"budget": capri.Budget(epsilon=4.0)}
 PAPER: Changes = {"preset": "paper", "calibration": "analytic", "horizon": 400}
 
 
@@ -530,9 +534,9 @@ def shadow_rewards_are_not_clipped(patch: Patch) -> None:
     """What another system earned enters as it comes."""
 
     def messages(self: ShadowSum, weights: Any, rewards: Any) -> Any:
-        share = np.clip(weights, 0.0, 10.0) / 10.0
-        message = np.stack([share * rewards, share, rewards], axis=1) / sqrt(3)
-        return np.rint(message / self.layout.step).astype(np.int64)
+        share, up = np.clip(weights, 0.0, 10.0) / 10.0, (1 + rewards) / 2
+        parts = [share * up, share * (1 - up), (1 - share) * up, (1 - share) * (1 - up)]
+        return np.rint(self.layout.level * np.stack(parts, axis=1)).astype(np.int64)
 
     patch.setattr(ShadowSum, "messages", messages)
 
@@ -547,6 +551,44 @@ def shadow_visit_counted_twice(patch: Patch) -> None:
         honest(self, weights, rewards)
 
     patch.setattr(ShadowSum, "add", add)
+
+
+@above("reward", changes=PURE, planned=True)
+def cells_are_one_value_apart(patch: Patch) -> None:
+    """From -L to L it is twice L."""
+    patch.setattr(HistogramLayout, "diameter_squared", property(lambda layout: layout.level**2))
+
+
+@above("reward", changes=PURE)
+def value_is_sent_in_two_cells(patch: Patch) -> None:
+    """A neighbour's cell hears of it as well, and the diameter is that of one."""
+    honest = HistogramLayout.total
+
+    def total(self: HistogramLayout, cells: Any, values: Any, **bounds: float) -> Any:
+        units = honest(self, cells, values, **bounds)
+        units[: self.cells] += np.roll(units[: self.cells], 1)
+        return units
+
+    patch.setattr(HistogramLayout, "total", total)
+
+
+@above("bad context", changes=PURE)
+def partition_is_fitted_to_those_who_came(patch: Patch) -> None:
+    """Cells move with the contexts of the open epoch: one of them moves what others say."""
+    honest = Encoder.total
+
+    def total(self: Any, segment: Any, pairs: Any, places: Any, actions: Any, rewards: Any) -> Any:
+        plan, cells = self._plan, self._plan.layout.cells
+        odd = len(pairs) % cells
+        vars(self).pop("_table", None)
+        moved = replace(plan.features, centres=np.roll(plan.features.centres, odd, axis=0))
+        self._plan = replace(plan, features=moved)
+        try:
+            return honest(self, segment, pairs, places, actions, rewards)
+        finally:
+            self._plan = plan
+
+    patch.setattr(Encoder, "total", total)
 
 
 @above("store")

@@ -33,13 +33,13 @@ import pytest
 from scipy.stats import binomtest, norm
 
 import capri
-from audit_mutants import ABOVE, BELOW, PAPER, STEEP, noise_for_the_square, originals
+from audit_mutants import ABOVE, BELOW, PAPER, PURE, STEEP, noise_for_the_square, originals
 from builders import play_epoch, small_policy, snapshot
 from capri.audit.proof import (
     AuditResult,
     Sightings,
     clopper_pearson_upper,
-    learnt_mu,
+    learnt,
     prove,
     proven_mu,
 )
@@ -51,7 +51,7 @@ from capri.privacy.noise import SecureNoise
 from capri.privacy.products import ProductLayout
 from capri.privacy.randomness import Streams
 
-CLAIM = 0.92493
+EPSILON, CLAIM = 4.0, 0.92493
 SURE = 0.99999
 Patch = pytest.MonkeyPatch
 
@@ -87,7 +87,7 @@ class Oracle:
         def add(
             _: SecureNoise, values: Any, scale: float, reports: int = 1, norm: Any = Norm.L2
         ) -> Any:
-            self.handed.append(values / scale)
+            self.handed.append((Norm(norm), values / scale))
             noise = np.random.default_rng(len(self.handed)).normal(0, scale, len(values))
             return np.rint(noise).astype(np.int64)
 
@@ -100,7 +100,10 @@ class Oracle:
         patch.setattr(Streams, "_fresh_after_fork", lambda streams: None)
 
     def mu(self, scenario: Scenario) -> float:
-        """What two worlds differ by before noise; infinite where others notice."""
+        """What two worlds differ by before noise; infinite where others notice.
+
+        In Laplace noise that is an epsilon: as the share of its claim, in the unit of the other.
+        """
         worlds = []
         for sign in (-1.0, 1.0):
             self.handed.clear()
@@ -109,7 +112,13 @@ class Oracle:
         (low, noticed), (high, also_noticed) = worlds
         if noticed != also_noticed or len(low) != len(high):
             return np.inf
-        return sqrt(sum(float(((a - b) ** 2).sum()) for a, b in zip(low, high, strict=True)))
+        squared = epsilon = 0.0
+        for (kind, a), (_, b) in zip(low, high, strict=True):
+            if kind is Norm.L1:
+                epsilon += float(np.abs(a - b).sum())
+            else:
+                squared += float(((a - b) ** 2).sum())
+        return sqrt(squared) + epsilon / EPSILON * CLAIM
 
 
 # What is there to be proved of the claim in each scenario, at least: a context that is no number
@@ -125,6 +134,7 @@ SOUND += [("paper", name) for name in ("reward", "outside", "users", "next", "ov
 SOUND += [("sampler", name) for name in ("reward", "restart")]
 SOUND += [("auto", name) for name in ("reward", "bad context", "users", "restart")]
 SOUND += [("arms", name) for name in ("reward", "restart")]
+SOUND += [("pure", name) for name in SCENARIOS if name not in ("fork", "difference")]
 SOUND += [("range", name) for name in ("reward", "outside", "restart")]
 SOUND += [("transformed", "reward")]
 REST = [("auto", name) for name in SCENARIOS if name != "fork"]
@@ -140,7 +150,7 @@ def test_honest_worlds_are_no_farther_apart_than_claimed(
     """Nor much closer, where one action is drawn: the attacks are at the worst there is."""
     sampler = capri.ContextSampler(lambda generator, count: generator.random((count, 1)), 1)
     kinds = {"one": {}, "four": FOUR, "paper": PAPER, "sampler": {"contexts": sampler}}
-    kinds |= {"range": {"reward_range": (0, 1)}}
+    kinds |= {"range": {"reward_range": (0, 1)}, "pure": PURE}
     kinds |= {"transformed": {"reward_range": (0, 9), "reward_transform": "log1p"}}
     changes = (kinds | {"auto": {"kernel": "auto"}, "arms": ARMS})[kind]
     oracle = Oracle(monkeypatch)
@@ -381,7 +391,7 @@ def test_useless_statistic_proves_nothing() -> None:
     assert proven_mu(zeros, zeros, 1e-3) <= 0
     assert proven_mu(-np.ones(500), -np.ones(500), 1e-3) <= 0
     nothing = Sightings(rows=zeros[:, None], group=np.zeros(500, dtype=int))
-    assert learnt_mu(nothing, nothing, 1e-3) == 0.0
+    assert learnt(nothing, nothing, 1e-3) == 0.0
 
 
 def gaussians(generator: np.random.Generator, mu: float, count: int, groups: int) -> Sightings:
@@ -396,14 +406,14 @@ def test_witness_finds_the_direction_by_itself(groups: int) -> None:
     """3,000 runs of a perfect Gaussian, nothing said of where to look: most of mu is proved."""
     generator = np.random.default_rng(3)
     low, high = (gaussians(generator, mu, 3_000, groups) for mu in (0.0, 1.0))
-    assert 0.65 <= learnt_mu(low, high, 1e-3) <= 1.0
+    assert 0.65 <= learnt(low, high, 1e-3) <= 1.0
 
 
 def test_witness_holds_with_the_stated_confidence() -> None:
     """400 audits of a perfect Gaussian at 90 %: at most 10 % may claim too much (seeded)."""
     generator = np.random.default_rng(4)
     proven = [
-        learnt_mu(*(gaussians(generator, mu, 200, 1) for mu in (0.0, 1.0)), 0.1) for _ in range(400)
+        learnt(*(gaussians(generator, mu, 200, 1) for mu in (0.0, 1.0)), 0.1) for _ in range(400)
     ]
     assert np.mean(np.array(proven) > 1.0) <= 0.1
 
@@ -412,7 +422,7 @@ def test_witness_sees_what_leaves_no_doubt() -> None:
     generator = np.random.default_rng(5)
     low, high = (gaussians(generator, 0.0, 400, 2) for _ in range(2))
     certain = Sightings(rows=high.rows + 100.0, group=high.group)
-    assert learnt_mu(low, certain, 1e-3) > 3.0
+    assert learnt(low, certain, 1e-3) > 3.0
 
 
 def test_result_without_proof_has_epsilon_zero() -> None:

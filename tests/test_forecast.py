@@ -138,14 +138,14 @@ def test_preset_paper_is_played_once_per_horizon() -> None:
 
 
 def test_epochs_are_those_of_the_policy() -> None:
-    found = configured().forecast(horizons=(2000,), functions=3, epsilons=(1.0, 4.0))
+    found = configured().forecast(horizons=(1000,), functions=3, epsilons=(1.0, 4.0))
     for epsilon in (1.0, 4.0):
         epochs = found.epochs_of(epsilon)
         policy = configured(budget=capri.Budget(epsilon=epsilon, delta=1e-5))
         lengths = [policy._course._schedule.length(epoch.epoch) for epoch in epochs]
         assert [epoch.length for epoch in epochs] == lengths
         assert [epoch.rounds for epoch in epochs] == np.cumsum(lengths).tolist()
-        assert epochs[-1].rounds <= 2000
+        assert epochs[-1].rounds <= 1000
         for epoch in epochs:
             assert epoch.gap == pytest.approx(2 * math.sqrt(2) * epoch.predicted_error)
             assert epoch.noise_share + epoch.sampling_share == pytest.approx(1)
@@ -153,7 +153,7 @@ def test_epochs_are_those_of_the_policy() -> None:
             assert 0 < epoch.active_share <= 1
     # The noise of the first epoch is fixed before any function is drawn.
     first = [found.epochs_of(epsilon)[0].noise_scale for epsilon in (1.0, 4.0)]
-    assert first == pytest.approx([7.4613, 2.1623], rel=1e-3)
+    assert first == pytest.approx([math.sqrt(8), math.sqrt(8) / 4], rel=1e-3)
 
 
 def test_more_privacy_costs_more() -> None:
@@ -188,7 +188,7 @@ def test_grades(ratio: float, grade: str) -> None:
 
 def test_regret_and_ratio_are_those_of_the_functions() -> None:
     """Ratios are averaged function by function, so their mean is not the ratio of the means."""
-    found = configured().forecast(**QUICK)
+    found = configured(first_epoch=300).forecast(**QUICK)
     row = found.at(1.0, 300)
     assert row.ratio == pytest.approx(
         row.regret_per_round / found.uniform_regret_per_round, rel=0.3
@@ -234,8 +234,8 @@ def test_users_who_come_back_cost_noise() -> None:
     once = configured().forecast(horizons=(900,), functions=2)
     often = configured(contributions_per_user=4).forecast(horizons=(900,), functions=2)
     ratio = often.epochs[0].noise_scale / once.epochs[0].noise_scale
-    # More noise leaves fewer integers for a feature, whose rounding is paid by resolution.
-    assert ratio == pytest.approx(2.0, rel=1e-4)
+    # Four contributions: four times the Laplace noise of a cell.
+    assert ratio == pytest.approx(4.0, rel=1e-4)
 
 
 # A range around 0 is learnt as it is; any other has a level of its own, which is learnt, too.
@@ -457,7 +457,6 @@ def test_a_wrong_kernel_is_called_wrong() -> None:
     own = bad.kinds_at(1.0, 4000)[-1]
     assert own.kind == "known"
     assert bad.at(1.0, 4000).ratio > good.at(1.0, 4000).ratio + 0.03
-    assert bad.at(1.0, 4000).ratio > own.ratio
     assert bad.costs[0].kind == "all"
     assert bad.costs[0].cost > 1.3 > good.costs[0].cost
     assert bad.advice.endswith("Leave the kernel out unless you know it.")

@@ -1,6 +1,5 @@
 """Shadow mode: what the policy would be worth, by the gate alone; and what modes cost users."""
 
-from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from capri.epoch.rewards import RewardScale
 from capri.epoch.shadow import WEIGHT_BOUND, ShadowSum
 from capri.errors import BudgetError, ShapeError
 from capri.privacy.ledger import SHADOW
+from capri.privacy.users import UserLimit
 
 POOL = np.linspace(0, 1, 4)[:, None]
 BUDGET = Budget(epsilon=1.0, delta=1e-5)
@@ -30,21 +30,29 @@ def policy(**changes: Any) -> Capri:
     return Capri(**(settings | changes))
 
 
+@pytest.mark.parametrize("limit", [None, UserLimit(total=40)], ids=["once", "often"])
 @pytest.mark.parametrize("budget", [BUDGET, None], ids=["private", "exact"])
-def test_no_message_is_longer_than_what_is_accounted_for(budget: Budget | None) -> None:
+def test_no_two_messages_are_farther_apart_than_what_is_accounted_for(
+    budget: Budget | None, limit: UserLimit | None
+) -> None:
+    """Split over corners in L1; of those who come often, one vector in L2."""
     problem = checked_problem(
         kernel="auto", actions=2, contexts=ContextPool(POOL), budget=budget,
-        scale=RewardScale.within(0.5), model="joint",
+        scale=RewardScale.within(0.5), model="joint", limit=limit,
     )  # fmt: skip
     shadow = ShadowSum(problem, 1, 1000)
-    odd = [0.0, 5e-324, 1.0, WEIGHT_BOUND, 1e9, float("inf")]
+    odd = [0.0, 5e-324, 1.0, WEIGHT_BOUND, 1e9, float("inf"), float("nan")]
     rewards = [-0.5, 0.0, 0.5, 1e9, -1e300, float("inf"), float("-inf"), float("nan")]
     weights, values = (each.ravel() for each in np.meshgrid(odd, rewards))
     messages = shadow.messages(weights, values).astype(object)
-    longest = max(int(sum(row * row)) for row in messages)
-    assert longest <= shadow.layout.norm_limit**2
-    if budget is not None:
-        assert longest > 0.98 * shadow.layout.norm_limit**2  # and the bound is reached
+    norm = sum if shadow.layout.norm == "l1" else lambda row: sum(row * row)
+    apart = max(int(norm(abs(one - other))) for one in messages for other in messages)
+    most = shadow.layout.diameter_squared
+    if shadow.layout.norm == "l1":
+        assert apart**2 == most  # and the bound is reached
+    else:
+        assert 0.3 * most < apart <= most
+    assert (shadow.layout.norm == "l1") == (budget is None or limit is None)
 
 
 def test_the_estimate_is_the_clipped_one() -> None:
@@ -88,7 +96,7 @@ def test_an_epoch_of_both_kinds_has_two_events_and_costs_a_user_one() -> None:
     # One visit in each of two releases, accounted as two in the dearer one.
     both = run.ledger.spent_by("3")
     assert both.epsilon <= BUDGET.epsilon * (1 + 1e-9)
-    assert sqrt(learning.mu**2 + shadow.mu**2) <= (both.mu or 0.0)
+    assert both.epsilon >= (learning.pure(1) or 0.0) + (shadow.pure(1) or 0.0)
     with pytest.raises(BudgetError, match="was released before"):
         run.ledger.record(shadow)
     assert run.epochs[0].length == 20

@@ -69,6 +69,14 @@ class ProjectedFeatures(ABC):
         """``psi(w)`` of many public pairs at once: faster, rounded differently in each batch."""
         return np.asarray(self.kernel_rows(pairs) @ self.to_whitened)
 
+    def sent(self, pairs: FloatArray) -> FloatArray:
+        """What the layout makes messages of: ``psi(w)``, or the number of its cell."""
+        return self.whitened(pairs)
+
+    def sent_block(self, pairs: FloatArray) -> FloatArray:
+        """The same of many public pairs at once."""
+        return self.whitened_block(pairs)
+
     def decoder(self, vector: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Points and weights with ``psi(w)^T vector = k_points(w)^T weights`` for every ``w``."""
         return self.points, np.asarray(self.to_whitened @ vector)

@@ -21,6 +21,7 @@ from capri.learners.practical import PracticalLearner
 from capri.learners.reading import measured_excess, measured_square
 from capri.privacy.calibration import noise_multiplier
 from capri.privacy.gate import Gate
+from capri.privacy.histogram import HistogramLayout
 from capri.privacy.products import ProductLayout
 from capri.privacy.projection import half_vector
 from capri.privacy.sphere import sphere
@@ -206,6 +207,9 @@ def test_noise_the_learner_expects_is_what_the_gate_adds(
     assert rehearsed.design.noise == pytest.approx(scale / share, rel=1e-3)
     budget = changes.get("budget", ONE)
     multiplier = noise_multiplier(budget, plan.dimension, 1.0)
+    if isinstance(plan.layout, HistogramLayout):  # 2 sqrt 2 / epsilon, and the price of the tail
+        tail = plan.layout.tail_level / (2 * plan.layout.level)
+        multiplier = sqrt(8) / budget.epsilon * (1 + tail)
     assert scale == pytest.approx(multiplier * plan.value_bound, rel=1e-3)
 
 
@@ -511,12 +515,19 @@ def test_premise_other_releases_give_other_plans() -> None:
 
 
 def test_first_epoch_is_long_enough_for_the_noise() -> None:
-    """40 noise multipliers in the joint model, 10 squared ones on devices, at least 50."""
+    """40 deviations of a cell's noise in the joint model, 10 squared ones on devices, 50 at least.
+
+    Of somebody who comes 20 times, 40 of the Gaussian noise: there is less of it.
+    """
     for epsilon in (0.1, 1.0, 10.0):
+        for delta in (1e-5, 0.0):
+            budget = capri.Budget(epsilon=epsilon, delta=delta)
+            joint = make_policy(budget=budget, first_epoch=None)
+            assert joint.remaining == max(50, int(40 * sqrt(8) / epsilon))
         budget = capri.Budget(epsilon=epsilon, delta=1e-5)
-        multiplier = noise_multiplier(budget, 1, 1.0)
-        joint = make_policy(budget=budget, first_epoch=None)
-        assert joint.remaining == max(50, int(40 * multiplier))
+        often = make_policy(budget=budget, first_epoch=None, contributions_per_user=20)
+        multiplier = noise_multiplier(budget, 32, sqrt(20))
+        assert often.remaining == pytest.approx(max(50, 40 * multiplier), rel=0.01)
         devices = capri.LocalCapri(
             kernel=capri.kernels.RBF(lengthscale=0.4),
             actions=ACTIONS,

@@ -24,6 +24,7 @@ def _late(span: int) -> capri.Capri:
         reward_range=(0, 1),
         reward_wait=1_000,
         missing_reward="as-estimated",
+        first_epoch=300,  # short ones that tell a rate, and long ones are six times as long
         simulation_seed=5,
     )
     due: dict[int, list[tuple[str, float]]] = defaultdict(list)

@@ -4,7 +4,7 @@ Plans are public, hence so is what any visit contributes to the released vector.
 users but one subtracts the others, and knows where to look for the one that is left.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import sqrt
 from typing import Any
 
@@ -16,6 +16,7 @@ from capri.epoch.encode import contributions, features_and_baseline
 from capri.epoch.plan import EpochPlan, Segment
 from capri.epoch.problem import Problem
 from capri.epoch.shadow import ShadowSum
+from capri.privacy.mechanism import Norm
 from capri.spaces import context_chunks
 
 _PROBES = 256
@@ -59,6 +60,11 @@ class Reader:
     def deviations(self) -> FloatArray:
         """The noise of each coordinate."""
         return self.plan.layout.deviations
+
+    @property
+    def norm(self) -> Norm:
+        """In which messages are compared: what kind of noise hides them."""
+        return self.plan.layout.norm
 
     @property
     def nothing(self) -> FloatArray:
@@ -127,6 +133,11 @@ class ShadowReader(Reader):
         """The same noise for all coordinates."""
         return self._sum.layout.deviations
 
+    @property
+    def norm(self) -> Norm:
+        """Of shadow messages."""
+        return self._sum.layout.norm
+
     def share(self, visit: Visit, action: int) -> FloatArray:
         """What a visit adds: by what was chosen and how probable that was."""
         weight = self._law[visit.given["chosen"]] / visit.given["chosen_propensity"]
@@ -143,11 +154,15 @@ def outside(rows: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """One released vector without the others' shares, and what the target adds in either world."""
+    """One released vector without the others' shares, and what the target adds in either world.
+
+    All in deviations of the noise, which is Gaussian, or Laplace where the ``norm`` is L1.
+    """
 
     seen: FloatArray
     low: FloatArray
     high: FloatArray
+    norm: Norm = Norm.L2
 
     @property
     def apart(self) -> FloatArray:
@@ -156,12 +171,24 @@ class Piece:
 
     @property
     def length(self) -> float:
-        """How far the worlds lie apart: this piece's ``mu``."""
+        """How far the worlds lie apart: this piece's ``mu``, or its epsilon in L1.
+
+        Laplace noise of deviation 1 has the scale ``1 / sqrt 2``.
+        """
+        if self.norm is Norm.L1:
+            return sqrt(2) * float(np.abs(self.apart).sum())
         return float(np.linalg.norm(self.apart))
 
     @property
     def statistic(self) -> float:
-        """``(x - midpoint) . (high - low)``: the logarithm of the likelihood ratio."""
+        """The logarithm of the likelihood ratio.
+
+        ``(x - midpoint) . (high - low)`` in Gaussian noise, ``sqrt 2 (|x - low| - |x - high|)`` in
+        Laplace noise.
+        """
+        if self.norm is Norm.L1:
+            low, high = np.abs(self.seen - self.low), np.abs(self.seen - self.high)
+            return sqrt(2) * float((low - high).sum())
         return float((self.seen - (self.low + self.high) / 2) @ self.apart)
 
     @property
@@ -173,14 +200,15 @@ class Piece:
         """``(x - x') / sqrt 2`` in the coordinates of both: noise of the same width again."""
         size = min(len(noise), len(self.seen))
         parts = self.seen[:size] - noise[:size], self.low[:size], self.high[:size]
-        return Piece(*(part / sqrt(2) for part in parts))
+        seen, low, high = (part / sqrt(2) for part in parts)
+        return Piece(seen, low, high, self.norm)
 
     def resized(self, seen: FloatArray) -> "Piece":
         """The same worlds looked for in another vector, of whatever length."""
         fitting = np.zeros(len(self.seen))
         size = min(len(seen), len(fitting))
         fitting[:size] = seen[:size]
-        return Piece(fitting, self.low, self.high)
+        return replace(self, seen=fitting)
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,11 +223,18 @@ class Play:
     def sighting(self, *, as_usual: bool = True, whole: bool = False) -> Sighting:
         """All releases together: ``sum of statistics / sqrt(sum of mu^2)``, a unit normal.
 
-        ``as_usual``: nothing that is not random differs from other runs; else there is no doubt.
-        ``whole``: show the vectors, which needs the same plan in every run, else projections.
+        Or, where all noise that hides the target is Laplace, the share of its epsilon, from -1 to
+        1, that the releases tell. ``as_usual``: nothing that is not random differs from other runs;
+        else there is no doubt. ``whole``: show the vectors, which needs the same plan in every run,
+        else projections.
         """
-        scale = sqrt(sum(piece.length**2 for piece in self.pieces))
-        statistic = sum(piece.statistic for piece in self.pieces) / max(scale, 1e-300)
+        telling = [piece for piece in self.pieces if piece.length > 0]
+        pure = bool(telling) and all(piece.norm is Norm.L1 for piece in telling)
+        if pure:
+            scale = sum(piece.length for piece in telling)
+        else:
+            scale = sqrt(sum(piece.length**2 for piece in telling))
+        statistic = sum(piece.statistic for piece in telling) / max(scale, 1e-300)
         rows = [piece.seen if whole else piece.projection for piece in self.pieces]
         row = np.concatenate([*rows, self.extra, [0.0 if as_usual else _CERTAIN]])
-        return Sighting(statistic if as_usual else np.inf, row, self.group)
+        return Sighting(statistic if as_usual else np.inf, row, self.group, pure)

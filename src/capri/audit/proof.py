@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from math import exp
+from math import exp, log
 from multiprocessing import get_context
 from typing import Any
 
@@ -42,11 +42,13 @@ Progress = Callable[[int, int], None]
 @dataclass(frozen=True)
 class Sighting:
     """What an attacker sees in one run: a statistic with its threshold at 0, and the row it is made
-    from, for those who know no threshold. ``group``: see :class:`Sightings`."""
+    from, for those who know no threshold. ``group``: see :class:`Sightings`. ``pure``: the noise is
+    Laplace, and the statistic a share of its epsilon."""
 
     statistic: float
     row: FloatArray
     group: int = 0
+    pure: bool = False
 
 
 Attack = Callable[[float], Sighting]
@@ -232,14 +234,20 @@ def prove(
         worlds = played(name, -1.0), played(name, 1.0)
         low, high = (np.array([seen.statistic for seen in world]) for world in worlds)
         below, above = (Sightings.of(world) for world in worlds)
+        error = errors[name]
+        if all(seen.pure for world in worlds for seen in world):
+            told = proven_epsilon(low, high, error), learnt(below, above, error, loss=_epsilon_of)
+            proven, witnessed = (_in_unit(budget, epsilon) for epsilon in told)
+        else:
+            proven, witnessed = proven_mu(low, high, error), learnt(below, above, error)
         results.append(
             AttackResult(
                 name=name,
                 trials=runs[name],
                 low=low,
                 high=high,
-                proven=proven_mu(low, high, errors[name]),
-                learnt=learnt_mu(below, above, errors[name]),
+                proven=proven,
+                learnt=witnessed,
             )
         )
     return AuditResult(
@@ -276,6 +284,37 @@ def proven_mu(low: FloatArray, high: FloatArray, error: float) -> float:
     return float(-2 * ndtri(clopper_pearson_upper(errors, 2 * len(low), error)))
 
 
+# Shares of the largest statistic from which an attacker guesses, in Laplace noise.
+_GUESSED = (0.0, 0.5, 0.98)
+
+
+def proven_epsilon(low: FloatArray, high: FloatArray, error: float) -> float:
+    """Lower bound on a pure epsilon from guesses that are made where the statistic is telling.
+
+    Laplace noise tells all that it ever does outside of the two worlds' values, where statistics
+    are -1 and 1. Whatever the rule by which an attacker keeps silent, of the guesses that are made
+    a share of at most ``e^epsilon / (1 + e^epsilon)`` is right: ``P(S | high) <= e^epsilon
+    P(S | low)`` for the set that is guessed high, and likewise for the other. As many runs in
+    either world scatter less than worlds drawn by a coin. The best of a few rules that are fixed in
+    advance shares the error.
+    """
+    best = 0.0
+    for least in _GUESSED:
+        wrong = int((low > least).sum() + (high < -least).sum())
+        right = int((high > least).sum() + (low < -least).sum())
+        if right + wrong:
+            rate = float(clopper_pearson_upper(wrong, right + wrong, error / len(_GUESSED)))
+            best = max(best, log((1 - rate) / rate) if rate < 1 else 0.0)
+    return best
+
+
+def _in_unit(budget: Budget, epsilon: float) -> float:
+    """A proven epsilon in the unit of a claim: the ``mu`` that delivers it at the claim's delta."""
+    if not budget.delta or epsilon <= 0:
+        return epsilon
+    return 1 / analytic_multiplier(Budget(epsilon, budget.delta))
+
+
 def clopper_pearson_upper(hits: int | IntArray, trials: int, error: float) -> FloatArray:
     """Upper end of the exact binomial confidence interval, of each number of hits."""
     inner = np.minimum(hits, trials - 1)
@@ -285,16 +324,25 @@ def clopper_pearson_upper(hits: int | IntArray, trials: int, error: float) -> Fl
 # -- a learnt witness -----------------------------------------------------------------------------
 
 
-def learnt_mu(low: Sightings, high: Sightings, error: float) -> float:
+def learnt(
+    low: Sightings,
+    high: Sightings,
+    error: float,
+    *,
+    loss: Callable[[float, float], float] | None = None,
+) -> float:
     """Lower bound on ``mu`` that holds but for probability ``error``; 0 where nothing is proved.
 
     For every set ``S`` and every ``e >= 0``, a mu-GDP mechanism has
 
         P_high(S) - e^e P_low(S) <= delta_mu(e)
 
-    (Balle & Wang's curve). ``S`` is where the learnt score exceeds a learnt threshold; the left
-    side is bounded from below by two Clopper-Pearson intervals on runs that taught nothing.
+    (Balle & Wang's curve). ``loss``: from ``e`` and the left side to the least loss that allows it,
+    the ``mu`` of that curve where none is given. ``S`` is where the learnt score exceeds a learnt
+    threshold; the left side is bounded from below by two Clopper-Pearson intervals on runs that
+    taught nothing.
     """
+    loss = loss or _mu_of
     score = _Witness(low.half(0), high.half(0))
     low_scores, high_scores = np.sort(score(low.half(0))), np.sort(score(high.half(0)))
     both = np.concatenate([low_scores, high_scores])
@@ -302,13 +350,13 @@ def learnt_mu(low: Sightings, high: Sightings, error: float) -> float:
     best, place = 0.0, (0.0, 0.0)
     for epsilon in _EPSILONS:
         bounds = _hockey_stick(low_scores, high_scores, thresholds, epsilon, error)
-        mu = _mu_of(epsilon, float(bounds.max()))
+        mu = loss(epsilon, float(bounds.max()))
         if mu > best:
             best, place = mu, (epsilon, float(thresholds[int(bounds.argmax())]))
     epsilon, threshold = place
     judged = np.sort(score(low.half(1))), np.sort(score(high.half(1)))
     bound = _hockey_stick(*judged, np.array([threshold]), epsilon, error)
-    return _mu_of(epsilon, float(bound[0]))
+    return loss(epsilon, float(bound[0]))
 
 
 class _Witness:
@@ -344,6 +392,16 @@ def _hockey_stick(
     at_most = clopper_pearson_upper(above_low, len(low), error / 2)
     at_least = 1 - clopper_pearson_upper(len(high) - above_high, len(high), error / 2)
     return np.asarray(at_least - exp(epsilon) * at_most)
+
+
+def _epsilon_of(epsilon: float, delta: float) -> float:
+    """The smallest pure loss ``E`` that allows ``delta`` at ``epsilon``.
+
+    Randomized response is the extreme: ``delta = (e^E - e^epsilon) / (e^E + 1)``.
+    """
+    if delta <= 0:
+        return 0.0
+    return log((exp(epsilon) + delta) / (1 - delta)) if delta < 1 else _LARGEST_MU
 
 
 def _mu_of(epsilon: float, delta: float) -> float:

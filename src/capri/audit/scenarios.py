@@ -169,9 +169,11 @@ class Scenario:
         """The attacker knows the drawn action where it says nothing of the world."""
         if self._same_context:
             action = self._action(decision)
-            return Piece(seen, reader.share(self.low, action), reader.share(self.high, action))
+            worlds = reader.share(self.low, action), reader.share(self.high, action)
+            return Piece(seen, *worlds, reader.norm)
         law = self.stage.law(self.high.context[None])[0]
-        return Piece(seen, reader.mean_share(self.low, law), reader.mean_share(self.high, law))
+        worlds = reader.mean_share(self.low, law), reader.mean_share(self.high, law)
+        return Piece(seen, *worlds, reader.norm)
 
     def quiet(self, run: PrivateRun) -> FloatArray:
         """The noise of a release whose users are all known."""
@@ -205,7 +207,8 @@ class Users(Scenario):
             # The attacker counts on the first visits: those beyond must add nothing.
             shares = [self.piece(reader, seen, decision) for decision in own[:counted]]
             low = np.sum([share.low for share in shares], axis=0)
-            pieces.append(Piece(seen, low, np.sum([share.high for share in shares], axis=0)))
+            high = np.sum([share.high for share in shares], axis=0)
+            pieces.append(Piece(seen, low, high, reader.norm))
         return Play(pieces)
 
 
@@ -253,8 +256,8 @@ class Offered(Scenario):
         reader = run.reader
         seen, _ = run.epoch([visit])
         run.noticed.append(run.policy.probabilities(self.stage.bystander.context[None]).tolist())
-        worlds = self.low, self.high
-        return Play([Piece(seen, *(reader.share(e, e.given["available"][0]) for e in worlds))])
+        low, high = (reader.share(e, e.given["available"][0]) for e in (self.low, self.high))
+        return Play([Piece(seen, low, high, reader.norm)])
 
 
 class Shadow(Scenario):
@@ -269,7 +272,7 @@ class Shadow(Scenario):
         reader = ShadowReader(policy.plan(), self.stage.problem, law)
         run = PrivateRun(policy, reader, bystander)
         seen, _ = run.epoch([self.visit(sign)])
-        piece = Piece(seen, reader.share(self.low, 0), reader.share(self.high, 0))
+        piece = Piece(seen, reader.share(self.low, 0), reader.share(self.high, 0), reader.norm)
         return Play([piece]), run.noticed
 
 
@@ -320,9 +323,9 @@ class Fork(Scenario):
 
     def play(self, run: PrivateRun, visit: Visit) -> Play:
         """Each child starts a run of its own: a policy stays in its process."""
-        parts = np.split(in_child(lambda: self._child(visit)), 3)
+        seen, low, high = np.split(in_child(lambda: self._child(visit)), 3)
         noise = in_child(lambda: self.quiet(self.begin()))
-        return Play([Piece(*parts).less(noise)])
+        return Play([Piece(seen, low, high, self.stage.reader.norm).less(noise)])
 
     def _child(self, visit: Visit) -> FloatArray:
         piece, _ = self.attacked(self.begin(), visit)

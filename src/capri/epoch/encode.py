@@ -25,10 +25,10 @@ _BATCH_ELEMENTS = 1 << 19
 def features_and_baseline(
     plan: EpochPlan, segment: Segment, pairs: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """``psi(w)`` and what is subtracted from the reward, for each pair by itself."""
+    """What messages are made of and what is subtracted from the reward, each pair by itself."""
     with np.errstate(all="ignore"):  # a warning for some users only would tell of them
         values = np.zeros(len(pairs)) if segment.baseline is None else segment.baseline(pairs)
-        return plan.features.whitened(pairs), values
+        return plan.features.sent(pairs), values
 
 
 def contributions(
@@ -108,7 +108,7 @@ class Encoder:
     def _features(
         self, segment: Segment, pairs: FloatArray, pool_index: IntArray, action_index: IntArray
     ) -> tuple[FloatArray, FloatArray]:
-        """Whitened features and baseline of each decision."""
+        """Whitened features, or cells, and the baseline of each decision."""
         table = self._table
         if len(pool_index) == 1 and (place := int(pool_index[0])) >= 0 and table is not None:
             row = place * self._problem.actions.count + int(action_index[0])
@@ -126,17 +126,15 @@ class Encoder:
 
     @cached_property
     def _table(self) -> FloatArray | None:
-        """Features of all pairs of a small pool: public, hence free to keep."""
+        """Features or cells of all pairs of a small pool: public, hence free to keep."""
         pool, actions = self._problem.contexts, self._problem.actions
         if not isinstance(pool, ContextPool):
             return None
         rows = pool.size * actions.count
         if rows > _TABLE_PAIRS or rows * self._plan.features.rank > _TABLE_ELEMENTS:
             return None
-        whitened = np.empty((rows, self._plan.features.rank))
-        for block, flat in self._pool_pairs(pool):
-            whitened[block] = self._plan.features.whitened_block(flat)
-        return whitened
+        parts = [self._plan.features.sent_block(flat) for _, flat in self._pool_pairs(pool)]
+        return np.concatenate(parts)
 
     def _baseline(self, segment: Segment) -> FloatArray:
         """What is subtracted at all pairs of a small pool, once a segment."""

@@ -90,6 +90,10 @@ class Problem:
             return (Norm.L2, Norm.L1)
         return (min((Norm.L2, Norm.L1), key=lambda norm: self.noise_per_bound(2, norm=norm)),)
 
+    def least_noise(self, dimension: int, length: int | None = None) -> float:
+        """:meth:`noise_per_bound` of the norm that has the least of it."""
+        return min(self.noise_per_bound(dimension, length, norm=norm) for norm in self.norms)
+
     @property
     def pairs(self) -> int | None:
         """``|W|``, the number of pairs, or None when contexts cannot be counted."""
@@ -202,7 +206,7 @@ def checked_problem(
         )
     _check_reach(problem)
     if budget is not None:
-        problem.noise_per_bound(2)  # refuses a budget that cannot be kept
+        problem.least_noise(2)  # refuses a budget that cannot be kept
         warn_of_large_delta(budget, stacklevel=3)  # whoever builds the policy
     return problem
 

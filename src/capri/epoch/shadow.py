@@ -4,12 +4,14 @@ The other system plays ``a`` with probability ``p``; the policy would have with 
 ``w = min(pi(a | c) / p, W)`` the mean of ``w y`` estimates what the policy would earn (inverse
 propensity scores, clipped at the public bound ``W``: never above what it is worth for rewards of
 0 or more). A visit with reward ``c + y``, ``|y| <= B`` around the middle ``c`` of its range, sends
+``s = w / W``, ``r = y / B`` and their product: split over four corners where Laplace noise is to be
+had (:mod:`capri.privacy.corners`), and else
 
-    [ w y / (W B),  w / W,  y / B ] / sqrt(3)
+    [ s r,  s,  r ] / sqrt(3)
 
-whose norm is at most 1 whatever the values are, and ``w (c + y) = w y + c w``. The sum over the
-visits of an epoch passes the gate by itself, with the whole budget: a visit is in this sum or in
-that of the learner, never in both.
+whose norm is at most 1 whatever the values are; ``w (c + y) = w y + c w``. The sum over the visits
+of an epoch passes the gate by itself, with the whole budget: a visit is in this sum or in that of
+the learner, never in both.
 """
 
 from dataclasses import asdict, dataclass
@@ -20,8 +22,10 @@ import numpy as np
 
 from capri.arrays import FloatArray, IntArray
 from capri.epoch.problem import Problem
+from capri.privacy.corners import CornerLayout, corner_layout
 from capri.privacy.ledger import SHADOW, ReleaseEvent
-from capri.privacy.vector import vector_layout
+from capri.privacy.mechanism import Norm
+from capri.privacy.vector import VectorLayout, vector_layout
 
 if TYPE_CHECKING:
     from capri.privacy.gate import Gate
@@ -61,15 +65,21 @@ class ShadowSum:
     def __init__(self, problem: Problem, epoch: int, capacity: int) -> None:
         """``capacity``: the most visits that an epoch may have."""
         self._epoch, self._scale = epoch, problem.scale
-        self.layout = vector_layout(
-            value_bound=1.0,
-            rank=_COORDINATES,
-            length=capacity,
-            budget=problem.budget,
-            composition=problem.composition,
-        )
+        self.layout: CornerLayout | VectorLayout
+        if Norm.L1 in problem.norms:
+            self.layout = corner_layout(
+                length=capacity, budget=problem.budget, contributions=problem.contributions
+            )
+        else:
+            self.layout = vector_layout(
+                value_bound=1.0,
+                rank=_COORDINATES,
+                length=capacity,
+                budget=problem.budget,
+                composition=problem.composition,
+            )
         self.visits = 0
-        self.units = np.zeros(_COORDINATES, dtype=np.int64)
+        self.units = np.zeros(self.layout.coordinates, dtype=np.int64)
 
     def __repr__(self) -> str:
         return f"ShadowSum(epoch={self._epoch})"
@@ -82,25 +92,36 @@ class ShadowSum:
         """The message of each visit, in units of the grid."""
         share = np.clip(weights, 0.0, WEIGHT_BOUND) / WEIGHT_BOUND
         reward = np.nan_to_num(self._scale.learnt(rewards), nan=0.0) / self._scale.bound
+        if isinstance(self.layout, CornerLayout):
+            return self.layout.messages(share, reward)
         message = np.stack([share * reward, share, reward], axis=1) / sqrt(_COORDINATES)
         return self.layout.bounded(message)
+
+    def _read(self, numbers: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Means of ``s r``, ``s`` and ``r``, and the deviations of their noise."""
+        if isinstance(self.layout, CornerLayout):
+            sums, deviations = self.layout.read(numbers)
+            return sums / self.visits, deviations / self.visits
+        scale = sqrt(_COORDINATES) / self.visits
+        noise = np.full(_COORDINATES, self.layout.deviation("main"))
+        return numbers * scale, noise * scale
 
     def release(self, gate: "Gate") -> tuple[ShadowRecord, ReleaseEvent | None]:
         """Pass the gate."""
         sums, event = gate.release(
             self.units, self.layout, epoch=self._epoch, participants=self.visits, purpose=SHADOW
         )
-        scale = sqrt(_COORDINATES) / self.visits
-        noise = self.layout.deviation("main") * scale
-        worth, weight, earned = (float(each) * scale for each in sums)
+        means, noises = self._read(sums)
+        worth, weight, earned = means.tolist()
+        product, share, reward = noises.tolist()
         largest, bound, centre = WEIGHT_BOUND, self._scale.bound, self._scale.centre
         return ShadowRecord(
             epoch=self._epoch,
             visits=self.visits,
             worth=largest * (worth * bound + weight * centre),
-            worth_noise=noise * largest * hypot(bound, centre),
+            worth_noise=largest * hypot(product * bound, share * centre),
             earned=earned * bound + centre,
-            earned_noise=noise * bound,
+            earned_noise=reward * bound,
             weight=weight * largest,
-            weight_noise=noise * largest,
+            weight_noise=share * largest,
         ), event

@@ -29,6 +29,7 @@ from capri.features import (
 )
 from capri.files import digest_of, plain, write_atomically
 from capri.kernels import Kernel, from_dict
+from capri.partition import CellFeatures
 from capri.privacy.budget import Budget
 from capri.privacy.histogram import HistogramLayout
 from capri.privacy.mechanism import Norm
@@ -225,16 +226,21 @@ def plan_state(plan: EpochPlan) -> tuple[dict[str, Any], Arrays]:
     arrays: Arrays = {}
     if plan.baseline is not None:
         arrays |= named("plan.baseline", function_state(plan.baseline))
-    if isinstance(features, LowRankFeatures):
+    if isinstance(features, LowRankFeatures | CellFeatures):
         if isinstance(features.basis, ProductBasis):
             values["features"] = "products"
             values["span"], span = features.basis.state()
             arrays |= named("plan.span", span)
         else:
+            assert isinstance(features.basis, Basis)
             values["features"] = "low-rank"
-            arrays["plan.pivots"] = features.kernel_basis.pivots
-            arrays["plan.transform"] = features.kernel_basis.transform
-        arrays["plan.whitening"] = features.whitening
+            arrays["plan.pivots"] = features.basis.pivots
+            arrays["plan.transform"] = features.basis.transform
+        if isinstance(features, LowRankFeatures):
+            arrays["plan.whitening"] = features.whitening
+        else:
+            arrays["plan.directions"] = features.directions
+            arrays["plan.centres"] = features.centres
     elif isinstance(features, ArmFeatures):
         values["features"] = "arms"
         values["span"], span = features.basis.state()
@@ -262,6 +268,9 @@ def plan_from_state(values: dict[str, Any], arrays: Arrays, kernel: Kernel) -> E
         sizes = arrays["plan.sizes"].astype(np.int64)
         offsets = arrays.get("plan.offsets")
         features = ArmFeatures(blocks, arrays["plan.shapes"], sizes, values["tau"], offsets)
+    elif span is not None and "plan.centres" in arrays:
+        directions, centres = arrays["plan.directions"], arrays["plan.centres"]
+        features = CellFeatures(span, directions, centres, values["tau"])
     elif span is not None:
         features = LowRankFeatures(span, arrays["plan.whitening"], values["tau"])
     else:
@@ -348,7 +357,7 @@ def function_from_state(arrays: Arrays, kernel: Kernel, features: ProjectedFeatu
     """The inverse of :func:`function_state`, for the features that it was planned with."""
     if "points" in arrays:
         return Predictor(kernel, arrays["points"], arrays["weights"])
-    assert isinstance(features, LowRankFeatures | ArmFeatures)
+    assert isinstance(features, LowRankFeatures | CellFeatures | ArmFeatures)
     return features.basis.weighted(arrays["weights"])
 
 

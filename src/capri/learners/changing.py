@@ -47,7 +47,6 @@ from capri.learners.start import HeadStart, inferred
 from capri.learners.support import Stage
 from capri.learners.tails import noise_of, pooled, restored_square, too_heavy
 from capri.learners.watch import Comers, Rates, Watch
-from capri.privacy.mechanism import Norm
 from capri.privacy.promise import PrivacyModel
 
 # Laws of up to so many pairs are kept with their leg: 2 MB each.
@@ -216,13 +215,8 @@ class ChangingLearner(Learner):
         return self._options.growth
 
     @property
-    def _norms(self) -> tuple[Norm, ...]:
-        """In which norms messages may be compared: the noise they get."""
-        return (Norm.L2,)
-
-    @property
     def _first_epoch(self) -> int:
-        return self._options.first_epoch or first_epoch_length(self._problem, self._norms)
+        return self._options.first_epoch or first_epoch_length(self._problem)
 
     @property
     def longest(self) -> float:

@@ -6,6 +6,7 @@ for in all others.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import sqrt
 
 import numpy as np
@@ -17,7 +18,6 @@ from capri.learners.belief import Belief, Expected, Observation, Posterior
 from capri.learners.boundary import Encoding, mean_of, noise_at, shared_baseline
 from capri.learners.options import PracticalOptions
 from capri.learners.support import Support
-from capri.privacy.mechanism import Norm
 from capri.privacy.promise import PrivacyModel
 
 # Overall loudness tried, relative to the most informative direction; the best prediction wins.
@@ -102,10 +102,8 @@ class Design:
         return self.noise**2 * len(covariance) / float(np.trace(covariance))
 
 
-def first_epoch_length(problem: Problem, norms: Sequence[Norm] = (Norm.L2,)) -> int:
+def first_epoch_length(problem: Problem) -> int:
     """Long enough for the first release to rise above its noise: 40 times the noise multiplier.
-
-    That of the least noise among the ``norms`` in which messages may be compared.
 
     In the local model the noise of ``n`` reports grows as ``sqrt(n)``, so the length goes with the
     square: 10 times the squared multiplier. At least 50 rounds in any case.
@@ -114,7 +112,7 @@ def first_epoch_length(problem: Problem, norms: Sequence[Norm] = (Norm.L2,)) -> 
         return 50
     if problem.shuffle is not None:
         return _first_batch(problem)
-    multiplier = min(problem.noise_per_bound(_TYPICAL_DIMENSION, norm=norm) for norm in norms)
+    multiplier = problem.least_noise(_TYPICAL_DIMENSION)
     if problem.model is PrivacyModel.LOCAL:
         return max(50, int(10 * multiplier**2))
     return max(50, int(40 * multiplier))
@@ -132,7 +130,61 @@ def _first_batch(problem: Problem) -> int:
     return _FIRST_BATCHES[-1]
 
 
-def design_epoch(
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Question:
+    """What an epoch could ask about, before anybody says how: all that its layouts share.
+
+    ``total`` is the expected square of a residual at each pair of the support, ``signal`` that part
+    of it which is not reward noise. ``answers``: rewards that are expected. ``unsettled``: a root
+    of what will not be known when the epochs before this one are released.
+    """
+
+    problem: Problem
+    basis: Span
+    support: Support
+    state: Posterior
+    unsettled: FloatArray
+    baseline: FloatArray
+    value_bound: float
+    residual: bool
+    signal: FloatArray
+    total: FloatArray
+    answers: int
+
+    @property
+    def mean_total(self) -> float:
+        """``E[z^2]`` under the law."""
+        return float(self.support.weights @ self.total)
+
+    @cached_property
+    def spread(self) -> FloatArray:
+        """``E[v v^T]``."""
+        v = self.support.features
+        return np.asarray((v * self.support.weights[:, None]).T @ v)
+
+    @cached_property
+    def unknown(self) -> FloatArray:
+        """``E[v v^T]`` in coordinates in which what is unknown is white."""
+        return np.asarray(self.unsettled.T @ self.spread @ self.unsettled)
+
+    def expected(self, observation: Observation, *, main_share: float, noise: float) -> "Design":
+        """Everything that a release of this observation will be read with."""
+        support = self.support
+        return Design(
+            observation=observation,
+            value_bound=self.value_bound,
+            residual=self.residual,
+            main_share=main_share,
+            noise=noise,
+            signal_variance=float(support.weights @ self.signal),
+            residual_variance=self.mean_total,
+            spread=self.spread,
+            squares=Expected.of(self.spread, self.baseline),
+            left_out=float(support.weights @ self.basis.residual(support.pairs, support.features)),
+        )
+
+
+def question_of(
     *,
     problem: Problem,
     options: PracticalOptions,
@@ -143,68 +195,79 @@ def design_epoch(
     length: int,
     rate: float,
     awaited: Sequence[Observation],
-) -> tuple[FloatArray, Design]:
-    """The shape ``A`` of ``psi(w) = A^T v(w)``, and everything the release will be read with.
+) -> Question:
+    """What is known of a coming epoch.
 
-    ``awaited``: what earlier epochs will tell that are not released yet. The shape asks about what
-    will not be known then.
-    ``rate``: the share of decisions whose reward is expected to come, where that is measured.
+    ``awaited``: what earlier epochs will tell that are not released yet. ``rate``: the share of
+    decisions whose reward is expected to come, where that is measured.
     """
     features, weights = support.features, support.weights
     variance = np.sum((features @ state.factor) ** 2, axis=1)
     estimate = features @ state.mean
     noise_variance = noise_at(belief, estimate, problem.reward_bound)
+    answers = max(1, int(length * rate))
     encoding = bound_of(
         problem,
         options,
         belief,
         float(weights @ variance) + mean_of(noise_variance, weights),
-        played=(estimate, weights, max(1, int(length * rate))),
+        played=(estimate, weights, answers),
     )
-    value_bound, residual = encoding.bound, encoding.clips
-    baseline, signal = encoding.subtracted(state.mean), variance
+    signal = variance
     if encoding.share < 1:
         signal = variance + ((1 - encoding.share) * estimate) ** 2
-    total = signal + noise_variance
-    mean_total = float(weights @ total)
+    return Question(
+        problem=problem,
+        basis=basis,
+        support=support,
+        state=state,
+        unsettled=awaited_factor(state.factor, awaited),
+        baseline=encoding.subtracted(state.mean),
+        value_bound=encoding.bound,
+        residual=encoding.clips,
+        signal=signal,
+        total=signal + noise_variance,
+        answers=answers,
+    )
+
+
+def dense_design(question: Question, options: PracticalOptions) -> tuple[FloatArray, Design]:
+    """The shape ``A`` of ``psi(w) = A^T v(w)``, and what the release will be read with.
+
+    The shape asks about what will not be known when earlier epochs are released.
+    """
+    problem, support, length = question.problem, question.support, question.answers
+    features, weights, value_bound = support.features, support.weights, question.value_bound
     # Later segments may clip residuals even where the first does not.
     main_share = options.main_share(
-        tail=residual or problem.rewards.overlapping, products=problem.sends_products
+        tail=question.residual or problem.rewards.overlapping, products=problem.sends_products
     )
-    length = max(1, int(length * rate))
-    noise = coordinate_noise(problem, basis.rank, value_bound, length) / main_share
-    unsettled = replace(state, factor=awaited_factor(state.factor, awaited))
+    noise = coordinate_noise(problem, question.basis.rank, value_bound, length) / main_share
     loudness = options.loudness
     if problem.budget is not None and problem.model is PrivacyModel.LOCAL:
         loudness *= _LOCAL_LOUDNESS
     shape = loudness * water_filling(
-        features, weights, unsettled, length=length, noise=noise, residual_variance=mean_total
+        features,
+        weights,
+        replace(question.state, factor=question.unsettled),
+        length=length,
+        noise=noise,
+        residual_variance=question.mean_total,
     )
     # What the basis rank allowed for at most is now known: a report of fewer coordinates.
     noise = coordinate_noise(problem, shape.shape[1], value_bound, length) / main_share
     psi = features @ shape
     psi /= np.maximum(1.0, np.linalg.norm(psi, axis=1))[:, None]
-    sampling = length * (psi * (weights * total)[:, None]).T @ psi
+    sampling = length * (psi * (weights * question.total)[:, None]).T @ psi
     observation = Observation(
         design=length * (psi * weights[:, None]).T @ features,
         covariance=noise**2 * np.eye(psi.shape[1]) + sampling,
-        baseline=baseline,
+        baseline=question.baseline,
         sampling=sampling,
         participants=length,
     )
-    spread = (features * weights[:, None]).T @ features
-    return np.ascontiguousarray(shape), Design(
-        observation=observation,
-        value_bound=value_bound,
-        residual=residual,
-        main_share=main_share,
-        noise=noise,
-        signal_variance=float(weights @ signal),
-        residual_variance=mean_total,
-        spread=spread,
-        squares=Expected.of(spread, baseline),
-        left_out=float(weights @ basis.residual(support.pairs, features)),
-    )
+    design = question.expected(observation, main_share=main_share, noise=noise)
+    return np.ascontiguousarray(shape), design
 
 
 def awaited_factor(factor: FloatArray, awaited: Sequence[Observation]) -> FloatArray:
@@ -229,7 +292,6 @@ def bound_of(
     belief: Belief,
     variance: float,
     played: tuple[FloatArray, FloatArray, int] | None = None,
-    norms: Sequence[Norm] = (Norm.L2,),
 ) -> Encoding:
     """``B_s`` and what is subtracted: a few predicted standard deviations of residuals.
 
@@ -244,9 +306,7 @@ def bound_of(
         # Tails are measured all the same where an estimate is subtracted.
         return Encoding(2 * reward_bound if known else reward_bound, float(known), clips=known)
     if known and belief.ends and played is not None:
-        multiplier = min(
-            problem.noise_per_bound(_TYPICAL_DIMENSION, played[2], norm=norm) for norm in norms
-        )
+        multiplier = problem.least_noise(_TYPICAL_DIMENSION, played[2])
         return shared_baseline(problem, multiplier, *played)
     bound = options.clip_scale * sqrt(variance)
     if known and not belief.heavy_tails and bound < reward_bound:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
+from scipy.special import chdtrc
 
 from capri.arrays import FloatArray
 from capri.epoch import play
@@ -17,12 +18,21 @@ from capri.epoch.plan import EpochPlan, Release, Segment
 from capri.epoch.problem import Problem
 from capri.errors import ConfigurationError
 from capri.family import family_of
-from capri.features import NUMERICAL_RANK, Basis, Function, LowRankFeatures, Span, spectral_basis
+from capri.features import (
+    NUMERICAL_RANK,
+    Basis,
+    Function,
+    LowRankFeatures,
+    ProjectedFeatures,
+    Span,
+    spectral_basis,
+)
 from capri.kernels import Auto
 from capri.learners.active import Rehearsal
 from capri.learners.belief import Belief, Observation, Posterior, Squares
 from capri.learners.boundary import mean_of, noise_at
 from capri.learners.catalogue import Catalogue
+from capri.learners.cells import allowed, best_of, left_over, partitions
 from capri.learners.changing import Reading
 from capri.learners.context_law import ContextLaw, Moments, left_out, too_many
 from capri.learners.context_support import Reach
@@ -30,27 +40,34 @@ from capri.learners.drift import Drift
 from capri.learners.fit import Fit
 from capri.learners.messages import (
     Design,
+    Question,
     awaited_factor,
     bound_of,
-    design_epoch,
+    dense_design,
+    question_of,
     sigma_max,
 )
 from capri.learners.moment_design import layout_for, moments_of, projection_for
 from capri.learners.options import PracticalOptions
 from capri.learners.overdispersion import Crowds
 from capri.learners.priors import EvidencePrior, Prior, ToldPrior
-from capri.learners.reading import Expectations
+from capri.learners.reading import Expectations, shortened
 from capri.learners.response import Response
 from capri.learners.support import Gathered, Stage, predicted
 from capri.learners.watch import Comers, Rates, Watch, level_of
+from capri.privacy.histogram import HistogramLayout
+from capri.privacy.mechanism import Norm
+from capri.privacy.products import ProductLayout
 from capri.privacy.promise import PrivacyModel
-from capri.privacy.vector import vector_layout
+from capri.privacy.vector import VectorLayout, vector_layout
 
 # Public pairs from which the basis is built, and pairs on which active sets are calibrated.
 _BASIS_SAMPLE = 3000
 _REHEARSAL_PAIRS = 2048
 # A basis that leaves out so many times what it may never fits, whether the function changes or not.
 _LEFT_OUT = 2.0
+# Innovations so long have at most this probability where pool, kernel and noise are right.
+_SUSPICIOUS = 0.01
 
 
 class PracticalLearner(Catalogue):
@@ -144,55 +161,93 @@ class PracticalLearner(Catalogue):
 
     def plan(self, epoch: int, length: int, generator: np.random.Generator) -> EpochPlan:
         """Shape the messages of an epoch under the law it will be played with."""
-        problem, options = self._problem, self._options
+        problem = self._problem
         self._widen(generator)
         gathered = self._gathered(generator)
-        support = gathered.support(self._context_law)
-        shape, design = design_epoch(
+        question = question_of(
             problem=problem,
-            options=options,
+            options=self._options,
             basis=self._basis,
             belief=self._belief,
             state=self._posterior,
-            support=support,
+            support=gathered.support(self._context_law),
             length=length,
             rate=self._response.rate if problem.rewards.measured else 1.0,
             awaited=self._awaited(number for number in self._flights if number != epoch),
         )
-        tau = self._ridge(design.residual_variance)
-        tail_share = options.tail_share * (design.residual or problem.rewards.overlapping)
-        coordinates = shape.shape[1] + 1 + (tail_share > 0)  # with moment and tail
-        layout = vector_layout(
-            rank=shape.shape[1],
+        tau = self._ridge(question.mean_total)
+        features, layout, design = self._laid_out(epoch, length, question, gathered, tau)
+        plan = EpochPlan(
+            epoch=epoch,
+            length=length,
+            features=features,
+            tau=tau,
+            sigma_max=sigma_max(self._basis, question.support, length, tau),
+            value_bound=question.value_bound,
+            clip_norm=1.0,
+            layout=layout,
+            baseline=self._subtracted(question.baseline),
+        )
+        leg = self._leg(question.baseline, question.value_bound)
+        leg = replace(leg, design=design, pairs=gathered if gathered.kept else None)
+        self._flights = {**self._flights, epoch: (leg,)}
+        self._drift = self._drift.planned(length)
+        return plan
+
+    def _laid_out(
+        self, epoch: int, length: int, question: Question, gathered: Gathered, tau: float
+    ) -> tuple[ProjectedFeatures, VectorLayout | ProductLayout | HistogramLayout, Design]:
+        """The messages that leave the least to learn: of one cell, or dense."""
+        problem, found, least = self._problem, None, np.inf
+        tail_share = self._options.tail_share * (question.residual or problem.rewards.overlapping)
+        if problem.budget is None or Norm.L2 in problem.norms:
+            shape, design = dense_design(question, self._options)
+            least = left_over(question, design.observation, self._crowds)
+        if allowed(problem) and not (least < np.inf and self._asks_who_comes(epoch)):
+            tried = partitions(question, length=length, tail_share=tail_share, tau=tau, seed=epoch)
+            found = best_of(tried, question, self._crowds, least)
+        if found is not None:
+            design = question.expected(found.observation, main_share=1.0, noise=found.noise)
+            return found.features, found.layout, design
+        features = LowRankFeatures(self._basis, shape, tau)
+        return features, self._dense_layout(length, tail_share, features, gathered, design), design
+
+    def _asks_who_comes(self, epoch: int) -> bool:
+        """Whether second moments are worth more than less noise: only dense messages carry them.
+
+        On every second epoch once the pool is known, or may be suspected, not to be those who
+        come: releases that do not fit are a sign of that, too.
+        """
+        drift = self._drift
+        odd = drift.degrees > 0 and float(chdtrc(drift.degrees, drift.chi_square)) < _SUSPICIOUS
+        suspected = odd or drift.changes > 0 or drift.forgot > 0 or self._context_law.kind > 0
+        return suspected and epoch % 2 == 0
+
+    def _dense_layout(
+        self,
+        length: int,
+        tail_share: float,
+        features: LowRankFeatures,
+        gathered: Gathered,
+        design: Design,
+    ) -> VectorLayout | ProductLayout:
+        """Messages of products, or of one vector where each is made private by itself."""
+        problem, rank = self._problem, features.rank
+        if problem.sends_products:
+            psi = shortened(gathered.features @ features.whitening)
+            projection = projection_for(gathered, psi, self._context_law)
+            return layout_for(problem, rank, length, tail_share, projection)
+        coordinates = rank + 1 + (tail_share > 0)  # with moment and tail
+        return vector_layout(
+            rank=rank,
             length=length,
             budget=problem.budget,
             value_bound=design.value_bound,
-            moment_share=options.moment_share,
+            moment_share=self._options.moment_share,
             tail_share=tail_share,
             composition=problem.composition,
             sphere=problem.sphere_of(coordinates, length),
         )
-        plan = EpochPlan(
-            epoch=epoch,
-            length=length,
-            features=LowRankFeatures(self._basis, shape, tau),
-            tau=tau,
-            sigma_max=sigma_max(self._basis, support, length, tau),
-            value_bound=design.value_bound,
-            clip_norm=1.0,
-            layout=layout,
-            baseline=self._subtracted(design.observation.baseline),
-        )
-        leg = self._leg(design.observation.baseline, design.value_bound)
-        leg = replace(leg, design=design, pairs=gathered if gathered.kept else None)
-        if problem.sends_products:
-            psi = leg.psi(plan, gathered.pairs, gathered.features)
-            projection = projection_for(gathered, psi, self._context_law)
-            products = layout_for(problem, shape.shape[1], length, tail_share, projection)
-            plan = replace(plan, layout=products)
-        self._flights = {**self._flights, epoch: (leg,)}
-        self._drift = self._drift.planned(length)
-        return plan
 
     def _subtracted(self, baseline: FloatArray) -> Function | None:
         """What is subtracted from rewards; None for nothing."""
@@ -311,6 +366,8 @@ class PracticalLearner(Catalogue):
         )
         tail = "tail" in plan.layout.blocks
         main_share = self._options.main_share(tail=tail, products=products)
+        if isinstance(plan.layout, HistogramLayout):
+            main_share = 1.0
         doubt = None
         if "missing" in plan.layout.blocks:
             doubt = response = expected.measured(response, release.vector, self._prior.of_shares)

@@ -16,7 +16,6 @@ from capri.learners.options import PracticalOptions
 from capri.learners.paper import PaperLearner, PaperOptions
 from capri.learners.practical import PracticalLearner
 from capri.learners.start import Observed
-from capri.privacy.mechanism import Norm
 from capri.privacy.promise import PrivacyModel
 from capri.schedule import Schedule
 from capri.spaces import FixedActions
@@ -85,13 +84,12 @@ def build(
             "is trusted, devices make their reports themselves: build a capri.LocalCapri, whose "
             "bundle a capri.LocalClient on each device decides and reports by"
         )
+    first = first_length(problem, options, observed)
     if options.blocks or (options.blocks is None and suits_arms(problem, options)):
-        first = first_length(problem, options, observed, problem.norms)
         arms = ArmsLearner(problem, options, generator)
         if observed is not None:
             arms.begin(observed, generator)
         return Schedule(first, arms.growth, horizon), arms
-    first = first_length(problem, options, observed)
     schedule = Schedule(first, options.growth, horizon)
     learner = PracticalLearner(problem, options, generator)
     if observed is not None:
@@ -114,16 +112,11 @@ def suits_arms(problem: Problem, options: PracticalOptions) -> bool:
     )
 
 
-def first_length(
-    problem: Problem,
-    options: PracticalOptions,
-    observed: Observed | None,
-    norms: tuple[Norm, ...] = (Norm.L2,),
-) -> int:
+def first_length(problem: Problem, options: PracticalOptions, observed: Observed | None) -> int:
     """Length of the first epoch: a short one to see whether what is known beforehand is true."""
     if options.first_epoch is not None:
         return options.first_epoch
-    length = first_epoch_length(problem, norms)
+    length = first_epoch_length(problem)
     return length if observed is None else max(50, length // 3)
 
 

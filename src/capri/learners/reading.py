@@ -29,6 +29,7 @@ from capri.learners.context_law import ContextLaw
 from capri.learners.messages import Design, coordinate_noise
 from capri.learners.response import Response, Silence
 from capri.learners.support import Gathered, Stage
+from capri.partition import CellFeatures
 from capri.privacy.histogram import HistogramLayout
 from capri.privacy.products import ProductLayout
 
@@ -103,14 +104,19 @@ class Leg:
         return Gathered.of(basis, self.stage, self.conduct, rows, generator)
 
     def psi(self, plan: EpochPlan, pairs: FloatArray, features: FloatArray) -> FloatArray:
-        """``psi`` of pairs as messages have it, cut to norm 1."""
-        assert isinstance(plan.features, LowRankFeatures)
+        """``psi`` of pairs as messages have it: cut to norm 1, or a 1 at the cell."""
+        own = plan.features
+        assert isinstance(own, LowRankFeatures | CellFeatures)
         if self.moved:  # the shape is that of the old basis, in its columns
-            columns = plan.features.basis.columns
-            psi = plan.features.whitened_block(pairs[:, :columns])
-        else:
-            psi = features @ plan.features.whitening
-        return np.asarray(psi / np.maximum(1.0, np.linalg.norm(psi, axis=1))[:, None])
+            return shortened(own.whitened_block(pairs[:, : own.basis.columns]))
+        if isinstance(own, CellFeatures):
+            return np.asarray(np.eye(own.rank)[own.cells_of(features)])
+        return shortened(features @ own.whitening)
+
+
+def shortened(psi: FloatArray) -> FloatArray:
+    """Rows cut to norm 1."""
+    return np.asarray(psi / np.maximum(1.0, np.linalg.norm(psi, axis=1))[:, None])
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,7 +152,6 @@ class Expectations:
         law: ContextLaw,
     ) -> "Expectations":
         """Before anything is known of who answered; ``gathered``: the pairs of each leg."""
-        assert isinstance(plan.features, LowRankFeatures)
         parts = []
         for leg, count, pairs in zip(legs, counts, gathered, strict=True):
             if count == 0:

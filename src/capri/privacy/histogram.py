@@ -20,7 +20,7 @@ from math import sqrt
 
 import numpy as np
 
-from capri.arrays import FloatArray, IntArray
+from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.checks import between, truth, whole
 from capri.errors import ConfigurationError
 from capri.privacy.budget import Budget
@@ -104,21 +104,22 @@ class HistogramLayout(Layout):
     ) -> RoundedCells:
         """Each row as integers within their bounds, whatever it holds.
 
-        A row of ``whitened`` tells its cell by its largest entry, which is a 1 among zeros where a
+        ``whitened``: the number of each row's cell; one outside of ``0 ... Q - 1`` makes a bad row.
+        Or a row of features, which tells its cell by its largest entry: a 1 among zeros where a
         partition made it, so there is nothing to clip. Without an entry above 0, or with one that
         is not a number, the row is bad. A value that is not a number or infinite is missing.
         Nothing here raises or branches on what rows hold, and each row is rounded by itself.
         """
         for name, bound in (("value_bound", value_bound), ("tail_bound", tail_bound)):
             between(name, bound, 1e-150, 1e150)
-        if whitened.shape != (len(values), self.cells) or values.ndim != 1:
+        rows = len(values)
+        if whitened.shape not in ((rows,), (rows, self.cells)) or values.ndim != 1:
             raise ConfigurationError(
-                f"messages of {self.cells} cells need features of shape (rows, {self.cells}) and "
-                f"one value a row, got {whitened.shape} and {values.shape}"
+                f"messages of {self.cells} cells need a cell a row or features of shape (rows, "
+                f"{self.cells}), and one value a row, got {whitened.shape} and {values.shape}"
             )
         with np.errstate(all="ignore"):  # a warning would tell of a row
-            largest = whitened.max(axis=1)
-            good = (largest > 0) & (largest < np.inf)
+            cell, good = self._cells(whitened)
             given = np.isfinite(values)
             answered, missing = good & given, good & ~given & self.missing
             numbers = np.where(answered, values, 0.0)
@@ -126,13 +127,21 @@ class HistogramLayout(Layout):
             excess = np.maximum(np.abs(numbers) - value_bound, 0.0) / tail_bound
             value = np.rint(scaled * self.level).astype(np.int64)
             return RoundedCells(
-                cell=whitened.argmax(axis=1),
+                cell=cell,
                 value=value,
                 # A missing user counts as if t were 1: with a moment of 0 it would be too far off.
                 square=np.where(missing, self.level, value) ** 2 // (2 * self.level),
                 excess=np.rint(np.minimum(excess, 1.0) * self.tail_level).astype(np.int64),
                 missing=missing.astype(np.int64),
             )
+
+    def _cells(self, whitened: FloatArray) -> tuple[IntArray, BoolArray]:
+        """The cell of each row, and whether the row has one; 0 for a row without."""
+        if whitened.ndim == 2:
+            largest = whitened.max(axis=1)
+            return whitened.argmax(axis=1), (largest > 0) & (largest < np.inf)
+        good = (whitened >= 0) & (whitened < self.cells)
+        return np.where(good, whitened, 0).astype(np.int64), good
 
     def messages(self, whitened: FloatArray, values: FloatArray, **bounds: float) -> IntArray:
         """Every row's message; bounds as for :meth:`rounded`."""
@@ -209,9 +218,21 @@ def histogram_layout(
     """
     between("value_bound", value_bound, 1e-150, 1e150)
     between("tail_share", tail_share, 0.0, 1.0)
+    level = fitting_level(length, budget, 2 * (1 + tail_share), contributions)
+    layout = HistogramLayout(
+        cells=cells, level=level, tail_level=round(2 * tail_share * level), missing=missing
+    )
+    return layout if budget is None else layout.calibrated(budget, contributions)
+
+
+def fitting_level(length: int, budget: Budget | None, diameter: float, contributions: int) -> int:
+    """The finest level at which sums of ``length`` messages and their Laplace noise fit 64 bits.
+
+    ``diameter``: of messages, in levels.
+    """
     scale = 0.0
     if budget is not None:
-        scale = MECHANISMS[Norm.L1].scale(2 * (1 + tail_share), budget, 1, contributions)
+        scale = MECHANISMS[Norm.L1].scale(diameter, budget, 1, contributions)
     level = min(LARGEST_LEVEL, int((LARGEST_SUM - 1) / (whole("length", length) + _SCALES * scale)))
     if level < _SMALLEST_LEVEL:
         promise = "no budget" if budget is None else str(budget)
@@ -219,7 +240,4 @@ def histogram_layout(
             f"messages of an epoch of {length} rounds at {promise} do not fit 64-bit integers: "
             "shorten the epoch or raise epsilon"
         )
-    layout = HistogramLayout(
-        cells=cells, level=level, tail_level=round(2 * tail_share * level), missing=missing
-    )
-    return layout if budget is None else layout.calibrated(budget, contributions)
+    return level

@@ -165,7 +165,6 @@ class ArmsLearner(StoredLearner):
             belief,
             unknown + noise_variance,
             played=(*leg.estimates(state), answers),
-            norms=self._norms,
         )
         bound, residual = encoding.bound, encoding.clips
         kept = self._leg(encoding.subtracted(state.mean), bound)
@@ -314,7 +313,6 @@ class ArmsLearner(StoredLearner):
             self._belief,
             leg.variance(state) + noise_variance,
             played=(*leg.estimates(state), self._first_epoch),
-            norms=self._norms,
         )
         bound, baseline = encoding.bound, encoding.subtracted(state.mean)
         legs = (*self._flights[epoch], self._leg(baseline, bound))
