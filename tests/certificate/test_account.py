@@ -63,12 +63,12 @@ def test_certificate_of_a_ledger_that_overspent_is_refused() -> None:
 
 
 def test_composition_is_accounted() -> None:
-    """Users with four contributions: noise twice as large, the same epsilon for all of them."""
+    """Users with four contributions: four times the Laplace noise, the same epsilon for all."""
     once = small_policy(simulation_seed=None).certificate()
     often = small_policy(simulation_seed=None, contributions_per_user=4).certificate()
     assert once.independent_account is not None
     assert often.independent_account is not None
-    assert often.noise_multiplier == pytest.approx(2 * once.noise_multiplier, rel=1e-9)
+    assert often.noise_multiplier == pytest.approx(4 * once.noise_multiplier, rel=1e-9)
     assert often.independent_account["epsilon"] == pytest.approx(
         once.independent_account["epsilon"], rel=1e-6
     )

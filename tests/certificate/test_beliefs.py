@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
 
+import capri
 from capri.privacy.budget import Budget
 from capri.privacy.calibration import analytic_multiplier, gaussian_delta
 from capri.privacy.certificate.beliefs import (
@@ -151,3 +152,15 @@ def test_words_never_promise_more_than_the_table(budget: Budget) -> None:
     limits = {"strong": 0.6, "moderate": 0.8, "weak": 0.95, "hardly any": 1.0}
     assert after <= limits[grade.removesuffix(" protection.")]
     assert percent(after) in in_words(table)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
+def test_a_policy_states_what_laplace_noise_allows(epsilon: float) -> None:
+    """Odds rise by ``e^epsilon`` in half of all cases: 99 of 100 must not be promised less."""
+    budget = Budget(epsilon, 1e-5)
+    table = belief_table(budget, laplace=True)
+    assert all(row["after_at_most"] >= belief_after(row["before"], exp(epsilon)) for row in table)
+    policy = capri.Capri(
+        actions=[[0.0], [1.0]], contexts=capri.ContextPool([[0.0], [1.0]]), budget=budget
+    )
+    assert policy.certificate().beliefs == table

@@ -112,7 +112,7 @@ def test_the_arena_plays_and_notes_who_cannot() -> None:
     assert far.note.startswith("reaches T = ")
     assert far.promise.model != "none"
     (unfit,) = play_arena(
-        arena_study(["rbf"], ["capri-joint"], epsilons=[1], rounds=[60], seeds=[0], delta=0.0)
+        arena_study(["rbf"], ["dubey-joint"], epsilons=[1], rounds=[60], seeds=[0], delta=0.0)
     )
     assert unfit.note.startswith("cannot play: Gaussian noise needs delta above 0")
     assert unfit.ratio is None

@@ -10,7 +10,7 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 import capri
-from capri.epoch.plan import Release
+from capri.epoch.plan import EpochPlan, Release
 from capri.learners.belief import Squares
 from capri.learners.practical import PracticalLearner
 from capri.learners.tails import (
@@ -36,9 +36,13 @@ def fleet_on(epsilon: float, seed: int, **changes: Any) -> DeviceSimulator:
 
 
 def learner_of(fleet: DeviceSimulator) -> PracticalLearner:
-    learner = fleet.aggregator._learner
+    learner = fleet.aggregator._course.learner
     assert isinstance(learner, PracticalLearner)
     return learner
+
+
+def newest_plan(fleet: DeviceSimulator) -> EpochPlan:
+    return fleet.aggregator._newest.epochs[-1].plan
 
 
 @pytest.mark.parametrize("ratio", [0.3, 1.0, 1.5, 4.0])
@@ -60,9 +64,7 @@ def test_tails_are_heavy_beyond_doubt_or_not_at_all() -> None:
 def exact_release(fleet: DeviceSimulator, square: float, excess: float) -> tuple[Release, Any]:
     """A reading without noise of an epoch that clips: residuals of this square and excess."""
     learner = learner_of(fleet)
-    gathering = fleet.aggregator._newest
-    assert gathering is not None
-    plan, design = gathering.plan, learner._design
+    plan, design = newest_plan(fleet), learner._design
     assert design is not None
     assert design.residual
     bound, n, rank = plan.value_bound, plan.length, plan.features.rank
@@ -117,6 +119,5 @@ def test_coins_are_never_clipped() -> None:
         decisions = fleet.act_many(contexts.rows[rng.integers(8, size=count)])
         rewards = np.where(rng.random(count) < 0.5 + 0.05 * decisions.action_index, 1.0, -1.0)
         fleet.update_many(decisions, rewards)
-        assert fleet.aggregator._newest is not None
-        assert fleet.aggregator._newest.plan.value_bound >= 1.0
+        assert newest_plan(fleet).value_bound >= 1.0
     assert learner_of(fleet)._belief.ends

@@ -304,7 +304,7 @@ def test_generators_with_a_constant_seed_are_known_by_name() -> None:
     """
     known = {
         (os.path.join("audit", "attacker.py"), ""): "probes of the attacker",
-        (os.path.join("audit", "run.py"), "Stage"): "made-up users of a simulation",
+        (os.path.join("audit", "run.py"), "RehearsedStage"): "made-up users of a simulation",
         (os.path.join("learners", "watch.py"), ""): "public pairs that notices look at",
         (os.path.join("epoch", "limits.py"), "Limits"): "public sets that plans expect",
         (os.path.join("family", "plausible.py"), ""): "draws from a released posterior",
@@ -319,7 +319,7 @@ def test_generators_with_a_constant_seed_are_known_by_name() -> None:
             "RowDistribution",
         ): "public rows that stand for the box",
         (os.path.join("regression", "design.py"), "RowSupport"): "public rows of a law",
-        (os.path.join("audit", "fit.py"), "_Target"): "probes of the attacker",
+        (os.path.join("audit", "fit.py"), "_FitTarget"): "probes of the attacker",
         (os.path.join("capri_lab", "report", "summary.py"), ""): "flips of a permutation test",
         (os.path.join("capri_lab", "rivals", "features.py"), ""): "features of a simulated rival",
     }

@@ -185,8 +185,12 @@ def test_nothing_is_a_summary_too() -> None:
 def test_the_document_rounds_and_shares(summary: Summary) -> None:
     plain = document(summary)
     assert len(plain["grids"]) == 2
-    # One certificate per model and epsilon.
-    assert len(plain["certificates"]) == 4
+    # One certificate per model, epsilon and kinds of noise that were used.
+    terms = [each["would_certify"] for each in plain["certificates"]]
+    assert len({(each["model"], each["epsilon"]) for each in terms}) == 4
+    assert len({(each["model"], each["epsilon"], each["mechanism"]) for each in terms}) == len(
+        terms
+    )
     certified = [one for one in plain["series"] if one["certificate"] is not None]
     assert len(certified) == 16
     for each in plain["certificates"]:

@@ -6,6 +6,7 @@ the laws of what is seen if the statement is true, and if not. docs/certificate.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import ceil, exp, floor, inf, log, log10
 from typing import Any
 
@@ -56,8 +57,13 @@ def belief_after(before: float, factor: float) -> float:
     return before * factor / (1 - before + before * factor)
 
 
-def belief_table(budget: Budget, *, gaussian: bool = True) -> tuple[dict[str, Any], ...]:
+def belief_table(
+    budget: Budget, *, gaussian: bool = True, laplace: bool = False
+) -> tuple[dict[str, Any], ...]:
     """For each prior: the belief after at most, and the chance that it is exceeded at most.
+
+    ``laplace``: a release may have Laplace noise instead. Its odds rise by ``e^epsilon`` in about
+    half of all cases, more than Gaussian odds do in 99 of 100: the larger factor is stated.
 
     ``gaussian=False``: nothing but ``(epsilon, delta)`` is known, as of mixed reports. The event
     ``E`` that odds rise by more than ``r`` has ``P0(E) <= P1(E) / r``, so ``P1(E) <= e^epsilon
@@ -69,7 +75,8 @@ def belief_table(budget: Budget, *, gaussian: bool = True) -> tuple[dict[str, An
         chances = [0.0]
         if delta > 0:
             chances = [USUAL, delta] if delta < USUAL else [delta]
-        factors = [odds_factor(budget, chance) for chance in chances]
+        least = odds_factor(replace(budget, delta=0.0), 0.0) if laplace else 0.0
+        factors = [max(least, odds_factor(budget, chance)) for chance in chances]
     else:
         chances = [chance for chance in (USUAL, 2 * delta) if delta < chance <= USUAL]
         chances = chances or [min(1.0, 2 * delta)]

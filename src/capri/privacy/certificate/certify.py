@@ -73,7 +73,8 @@ def certify_policy(
     return _certificate(
         kinds,
         ledger.budget,
-        belief_table(ledger.budget),
+        # Any epoch to come may choose either noise.
+        belief_table(ledger.budget, laplace=True),
         numbers={
             "spent": ledger.spent.epsilon,
             "factor": composition,
@@ -92,9 +93,9 @@ def certify_policy(
 
 
 def _norms(ledger: Ledger) -> tuple[Norm, ...]:
-    """In which norms messages were compared so far; before the first release, in which first."""
-    first = Norm.L2 if ledger.budget.delta else Norm.L1
-    used = {event.norm for event in ledger.events} or {first}
+    """In which norms messages were compared so far; before the first release, in which they may."""
+    possible = {Norm.L1, Norm.L2} if ledger.budget.delta else {Norm.L1}
+    used = {event.norm for event in ledger.events} or possible
     return tuple(norm for norm in Norm if norm in used)
 
 
