@@ -6,7 +6,7 @@ Cost grows with arms times the cube of the coordinates of one arm, and no arm is
 
 from collections.abc import Iterable, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,21 +19,17 @@ from capri.epoch.problem import Problem
 from capri.epoch.storage import below, named
 from capri.errors import ConfigurationError
 from capri.family import ArmBasis, ArmFeatures, Candidates, arms_of
-from capri.learners.arms.cells import Sums
 from capri.learners.arms.draws import (
     Prospect,
     boldness,
-    coordinate_deviation,
     number_of_draws,
     outlook_of,
     thompson_draws,
 )
+from capri.learners.arms.kinds import MessageChoice
 from capri.learners.arms.messages import (
     ArmDesign,
     ArmLeg,
-    Shapes,
-    blocks_of_arms,
-    cells_of_arms,
     design_of,
     lengthened,
     sigma_max,
@@ -48,7 +44,6 @@ from capri.learners.context_support import Reach
 from capri.learners.drift import Drift
 from capri.learners.fit import Fit
 from capri.learners.messages import bound_of, coordinate_noise
-from capri.learners.moment_design import layout_for
 from capri.learners.options import PracticalOptions
 from capri.learners.overdispersion import Crowds
 from capri.learners.reading import Leg
@@ -58,10 +53,7 @@ from capri.learners.start.prior import Observed
 from capri.learners.stored import StoredLearner
 from capri.learners.support import Stage
 from capri.learners.watch import Comers, Rates, Watch
-from capri.privacy.histogram import HistogramLayout, histogram_layout
-from capri.privacy.mechanism import Norm
-from capri.privacy.products import ProductLayout
-from capri.privacy.vector import VectorLayout, vector_layout
+from capri.privacy.vector import VectorLayout
 from capri.spaces import FixedActions, context_chunks
 
 # Coordinates of all arms together, of one arm at least and at most.
@@ -70,17 +62,6 @@ _COORDINATES, _NARROWEST, _WIDEST = 2400, 12, 60
 _PROSPECT_CONTEXTS = 256
 # Epochs grow by no more.
 _GROWTH = 1.3
-# The tail of a message of one cell, as a share of that of a vector.
-_CELL_TAIL = 0.5
-
-
-@dataclass(frozen=True)
-class MessageKind:
-    """How messages are compared, the noise on a coordinate, and the share that it is left of 1."""
-
-    norm: Norm
-    noise: float
-    main_share: float
 
 
 class ArmsLearner(StoredLearner):
@@ -177,7 +158,8 @@ class ArmsLearner(StoredLearner):
             for u, weights in (leg.where(arm),)
         )
         factor, residual_variance = remaining(state.factor, awaited), expected + noise_variance
-        found, kind = self._shapes(leg, factor, answers, bound, residual_variance, tail)
+        choice = MessageChoice(problem, options, bound, tail)
+        found, kind = choice.best(leg, factor, answers, residual_variance)
         tau = residual_variance / self._largest_prior_variance()
         features = ArmFeatures(self._basis, found.shapes, found.sizes, tau, found.offsets)
         if problem.rewards.overlapping:  # the next epochs begin before this one is told
@@ -194,74 +176,8 @@ class ArmsLearner(StoredLearner):
             sigma_max=sigma_max(leg, length, tau),
             value_bound=bound,
             clip_norm=1.0,
-            layout=self._layout(kind.norm, features.rank, length, bound, tail),
+            layout=choice.layout(kind.norm, features.rank, length),
             baseline=self._basis.function(kept.baseline.ravel()) if encoding.share else None,
-        )
-
-    def _shapes(
-        self,
-        leg: ArmLeg,
-        factor: FloatArray,
-        length: int,
-        bound: float,
-        residual_variance: float,
-        tail: bool,
-    ) -> tuple[Shapes, "MessageKind"]:
-        """The messages that are predicted to leave least unknown: all arms in cells, or none."""
-        found = []
-        for norm in self._norms:
-            kind = self._kind(norm, bound, length, tail)
-            sums = Sums(length=length, noise=kind.noise, variance=residual_variance)
-            if norm is Norm.L1:
-                found.append((cells_of_arms(leg, factor, sums), kind))
-            else:
-                found.append((blocks_of_arms(leg, factor, sums, self._options.loudness), kind))
-        return min(found, key=lambda each: each[0].left)
-
-    def _kind(self, norm: Norm, bound: float, length: int, tail: bool) -> "MessageKind":
-        """Noise and share of what messages in a norm say of an arm."""
-        noise = coordinate_deviation(self._problem, bound, norm, length)
-        if norm is Norm.L1:
-            return MessageKind(norm, noise * (1 + self._cell_tail_share * tail), 1.0)
-        products = self._problem.rewards.measured
-        share = self._options.main_share(tail=tail, products=products)
-        return MessageKind(norm, noise / share, share)
-
-    @property
-    def _cell_tail_share(self) -> float:
-        """In L1 the tail is added to the diameter of a cell's message."""
-        return _CELL_TAIL * self._options.tail_share
-
-    @property
-    def _norms(self) -> tuple[Norm, ...]:
-        """Without noise there is nothing that cells would save."""
-        return self._problem.norms if self._problem.budget is not None else (Norm.L2,)
-
-    def _layout(
-        self, norm: Norm, rank: int, length: int, bound: float, tail: bool
-    ) -> VectorLayout | ProductLayout | HistogramLayout:
-        """One cell, or one vector, or the message of products where missing rewards count."""
-        problem, tail_share = self._problem, self._options.tail_share * tail
-        if norm is Norm.L1:
-            return histogram_layout(
-                cells=rank,
-                length=4 * length,  # an epoch may go on beyond its plan
-                budget=problem.budget,
-                value_bound=bound,
-                tail_share=self._cell_tail_share * tail,
-                missing=problem.rewards.measured,
-                contributions=problem.contributions,
-            )
-        if problem.rewards.measured:
-            return layout_for(problem, rank, length, tail_share, None)
-        return vector_layout(
-            value_bound=bound,
-            rank=rank,
-            moment_share=self._options.moment_share,
-            tail_share=tail_share,
-            length=length,
-            budget=problem.budget,
-            composition=problem.composition,
         )
 
     def _awaited(self, epochs: Iterable[int]) -> FloatArray | None:
