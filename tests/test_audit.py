@@ -37,6 +37,7 @@ from audit_mutants import ABOVE, BELOW, PAPER, PURE, STEEP, noise_for_the_square
 from builders import play_epoch, small_policy, snapshot
 from capri.audit.proof import (
     AuditResult,
+    Sighting,
     Sightings,
     clopper_pearson_upper,
     learnt,
@@ -46,6 +47,7 @@ from capri.audit.proof import (
 from capri.audit.scenarios import SCENARIOS, Scenario, scenarios
 from capri.audit.scenarios import audit_policy as audit
 from capri.errors import BudgetError, ConfigurationError
+from capri.privacy.calibration import analytic_multiplier
 from capri.privacy.mechanism import Norm
 from capri.privacy.noise import SecureNoise
 from capri.privacy.products import ProductLayout
@@ -505,3 +507,25 @@ def _no_patch_is_left() -> Iterator[None]:
     before = originals()
     yield
     assert before == originals()
+
+
+@pytest.mark.parametrize(("loud", "passes"), [(1.0, True), (3.0, False)])
+def test_runs_of_either_noise_are_judged_by_the_claim(loud: float, passes: bool) -> None:
+    """Laplace runs at epsilon 1 among Gaussian ones at (1, 1e-5) keep the promise; thrice no more.
+
+    Judged by the mu of a Gaussian, honest Laplace runs would prove an epsilon of 2.3.
+    """
+    budget, rng = capri.Budget(1.0, 1e-5), np.random.default_rng(20)
+    mu = loud / analytic_multiplier(budget)
+
+    def attack(sign: float) -> Sighting:
+        if rng.random() < 0.1:
+            seen = sign * mu / 2 + rng.standard_normal()
+            return Sighting(seen, np.array([seen]))
+        seen = sign * loud / 2 + rng.laplace()
+        return Sighting(np.clip(seen, -loud / 2, loud / 2), np.array([seen]), pure=True)
+
+    found = prove(
+        {"mixed": attack}, {"mixed": 2000}, model="joint", budget=budget, confidence=0.999
+    )
+    assert found.passed is passes

@@ -40,7 +40,7 @@ def test_no_two_messages_are_farther_apart_than_what_is_accounted_for(
         kernel="auto", actions=2, contexts=ContextPool(POOL), budget=budget,
         scale=RewardScale.within(0.5), model="joint", limit=limit,
     )  # fmt: skip
-    shadow = ShadowSum(problem, 1, 1000)
+    shadow = ShadowSum(problem, problem.norms[-1], 1, 1000)
     odd = [0.0, 5e-324, 1.0, WEIGHT_BOUND, 1e9, float("inf"), float("nan")]
     rewards = [-0.5, 0.0, 0.5, 1e9, -1e300, float("inf"), float("-inf"), float("nan")]
     weights, values = (each.ravel() for each in np.meshgrid(odd, rewards))
@@ -100,6 +100,22 @@ def test_an_epoch_of_both_kinds_has_two_events_and_costs_a_user_one() -> None:
     with pytest.raises(BudgetError, match="was released before"):
         run.ledger.record(shadow)
     assert run.epochs[0].length == 20
+
+
+@pytest.mark.parametrize("preset", ["practical", "paper"])
+def test_an_epoch_has_one_noise_for_both_purposes(preset: str) -> None:
+    """The paper's is Gaussian whatever Laplace noise would cost: no epoch is refused at its end."""
+    run = small_policy(
+        preset=preset, budget=Budget(1.0, 1e-5), contributions_per_user=3, simulation_seed=1
+    )
+    for user in range(40):
+        if user == 20:
+            run.set_mode("shadow")
+        named = {"chosen": 0, "chosen_propensity": 0.5} if user >= 20 else {}
+        run.update(run.act([0.0], user=user, **named), 0.1)
+    run.close_epoch(early=True)
+    assert {event.purpose for event in run.ledger.events} == {"learning", SHADOW}
+    assert len({event.mechanism for event in run.ledger.events}) == 1
 
 
 @pytest.mark.filterwarnings("ignore::capri.errors.RewardIgnoredWarning")

@@ -63,12 +63,12 @@ def test_certificate_of_a_ledger_that_overspent_is_refused() -> None:
 
 
 def test_composition_is_accounted() -> None:
-    """Users with four contributions: four times the Laplace noise, the same epsilon for all."""
+    """Users with four contributions: noise twice as large, the same epsilon for all of them."""
     once = small_policy(simulation_seed=None).certificate()
     often = small_policy(simulation_seed=None, contributions_per_user=4).certificate()
     assert once.independent_account is not None
     assert often.independent_account is not None
-    assert often.noise_multiplier == pytest.approx(4 * once.noise_multiplier, rel=1e-9)
+    assert often.noise_multiplier == pytest.approx(2 * once.noise_multiplier, rel=1e-9)
     assert often.independent_account["epsilon"] == pytest.approx(
         once.independent_account["epsilon"], rel=1e-6
     )
@@ -157,3 +157,12 @@ def test_epsilons_of_contributions_add_up() -> None:
     assert told.independent_account is not None
     assert told.independent_account["epsilon"] == pytest.approx(1.0, abs=1e-4)
     assert "add up, within an epoch and across epochs, a factor of 3" in told.composition
+
+
+def test_before_the_first_release_only_noise_that_may_come_is_named() -> None:
+    paper = small_policy(simulation_seed=None)
+    assert "Laplace" not in paper.certificate().mechanism
+    often = small_policy(preset="practical", simulation_seed=None, contributions_per_user=10)
+    assert "Laplace" not in often.certificate().mechanism
+    once = small_policy(preset="practical", simulation_seed=None)
+    assert {"Laplace", "Gaussian"} <= set(once.certificate().mechanism.split())

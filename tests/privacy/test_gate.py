@@ -191,7 +191,7 @@ def of_device() -> tuple[Layout, Callable[[FloatArray, int, float], IntArray]]:
 
 def of_shadow() -> tuple[Layout, Callable[[FloatArray, int, float], IntArray]]:
     """The layout of visits that another system decides; the context stands for the weight."""
-    shadow = ShadowSum(small_policy().problem, 1, 100)
+    shadow = ShadowSum(small_policy().problem, Norm.L1, 1, 100)
 
     def message(context: FloatArray, action: int, reward: float) -> IntArray:
         return shadow.messages(context * 10.0**action, np.array([reward]))[0]

@@ -370,3 +370,17 @@ def test_events_are_those_of_the_plan(model: str, calibration: str) -> None:
         if calibration == "analytic":
             assert reported >= 1.0 - 1e-3
     assert policy.ledger.spent.epsilon <= 1.0
+
+
+def test_two_noises_in_one_epoch_are_refused() -> None:
+    """A user of the Gaussian release would be told a delta of 0."""
+    book = Ledger(capri.Budget(1.0, 1e-5))
+    laplace = event(
+        mechanism="laplace", norm="l1", sensitivity=2.0, noise_scale=2.0, purpose="shadow"
+    )
+    book.record(laplace)
+    assert book.spent_in(laplace.epoch).delta == 0
+    with pytest.raises(BudgetError, match="gaussian and by laplace"):
+        book.check(event(epoch=laplace.epoch, sensitivity=2.0, noise_scale=20.0))
+    book.record(event(epoch=laplace.epoch + 1, sensitivity=2.0, noise_scale=20.0))
+    assert book.spent_in(laplace.epoch + 1).delta > 0

@@ -126,7 +126,8 @@ class ShadowReader(Reader):
     def __init__(self, plan: EpochPlan, problem: Problem, law: FloatArray) -> None:
         """``law`` of the policy at the one context from which everybody comes."""
         super().__init__(plan, problem)
-        self._sum, self._law = ShadowSum(problem, plan.epoch, plan.capacity), law
+        self._sum = ShadowSum(problem, plan.layout.norm, plan.epoch, plan.capacity)
+        self._law = law
 
     @property
     def deviations(self) -> FloatArray:

@@ -62,11 +62,11 @@ class ShadowRecord:
 class ShadowSum:
     """The secret sum of an epoch's shadow visits, on its way to the gate."""
 
-    def __init__(self, problem: Problem, epoch: int, capacity: int) -> None:
-        """``capacity``: the most visits that an epoch may have."""
+    def __init__(self, problem: Problem, norm: Norm, epoch: int, capacity: int) -> None:
+        """``norm``: that of the epoch's plan, one noise an epoch. ``capacity``: its most visits."""
         self._epoch, self._scale = epoch, problem.scale
         self.layout: CornerLayout | VectorLayout
-        if Norm.L1 in problem.norms:
+        if norm is Norm.L1:
             self.layout = corner_layout(
                 length=capacity, budget=problem.budget, contributions=problem.contributions
             )
@@ -90,12 +90,13 @@ class ShadowSum:
 
     def messages(self, weights: FloatArray, rewards: FloatArray) -> IntArray:
         """The message of each visit, in units of the grid."""
-        share = np.clip(weights, 0.0, WEIGHT_BOUND) / WEIGHT_BOUND
-        reward = np.nan_to_num(self._scale.learnt(rewards), nan=0.0) / self._scale.bound
-        if isinstance(self.layout, CornerLayout):
-            return self.layout.messages(share, reward)
-        message = np.stack([share * reward, share, reward], axis=1) / sqrt(_COORDINATES)
-        return self.layout.bounded(message)
+        with np.errstate(all="ignore"):  # a warning would tell of a visit
+            share = np.clip(weights, 0.0, WEIGHT_BOUND) / WEIGHT_BOUND
+            reward = np.nan_to_num(self._scale.learnt(rewards), nan=0.0) / self._scale.bound
+            if isinstance(self.layout, CornerLayout):
+                return self.layout.messages(share, reward)
+            message = np.stack([share * reward, share, reward], axis=1) / sqrt(_COORDINATES)
+            return self.layout.bounded(message)
 
     def _read(self, numbers: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Means of ``s r``, ``s`` and ``r``, and the deviations of their noise."""

@@ -35,6 +35,7 @@ from capri.privacy.budget import Budget
 from capri.privacy.certificate import Certificate, Declaration, certify_policy
 from capri.privacy.gate import Gate, Observer, noise_source
 from capri.privacy.ledger import Ledger
+from capri.privacy.mechanism import Norm
 from capri.privacy.randomness import Streams
 from capri.privacy.users import UserLimit
 from capri.spaces import Contexts
@@ -299,6 +300,7 @@ class Capri(Asking, Serving, PublicFace):
             limit=self.problem.limit,
             composition=self.problem.composition,
             ledger=self._ledger,
+            norms=(Norm.L2,) if self.preset == "paper" else self.problem.norms,
             **wanted,
         )
 

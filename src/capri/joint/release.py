@@ -141,7 +141,7 @@ def settled_sum(
     total = np.zeros(plan.dimension, dtype=np.int64)
     counts = np.zeros(len(segments), dtype=np.int64)
     encoder = Encoder(plan, problem)
-    shadow = ShadowSum(problem, plan.epoch, plan.capacity)
+    shadow = ShadowSum(problem, plan.layout.norm, plan.epoch, plan.capacity)
     reported = reported and problem.model is PrivacyModel.LOCAL
     reports: list[IntArray] = []
     for numbers, played, rewarded, rewards in parts:

@@ -224,14 +224,16 @@ class Ledger:
             )
 
     def _check_kinds(self, event: ReleaseEvent) -> None:
-        """Gaussian and Laplace noise mix where nobody is in two releases; reports never do.
+        """Gaussian and Laplace noise mix where nobody is in two releases, but within no epoch.
 
         Noise for ``k`` contributions is ``sqrt k`` or ``k`` times as wide, and some of each kind
         cost more than ``k`` of one.
         """
         kinds = {past.mechanism for past in self._events} | {event.mechanism}
         once = self._contributions == 1 and self._composition == 1.0
-        if len(kinds) > 1 and not (once and kinds <= set(_NOISES)):
+        beside = {past.mechanism for past in self._events if past.epoch == event.epoch}
+        mixed = bool(beside - {event.mechanism})  # of one epoch, which has one noise
+        if mixed or (len(kinds) > 1 and not (once and kinds <= set(_NOISES))):
             raise BudgetError(
                 f"releases by {' and by '.join(sorted(kinds))} need accounts of their own: nothing "
                 "was released"

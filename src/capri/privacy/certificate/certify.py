@@ -41,6 +41,7 @@ def certify_policy(
     composition: float,
     ledger: Ledger | None,
     private: bool,
+    norms: Sequence[Norm] = (Norm.L2, Norm.L1),
     declaration: Declaration | None = None,
     audit: Any = None,
     digests: dict[str, Any] | None = None,
@@ -48,7 +49,8 @@ def certify_policy(
 ) -> Certificate:
     """State the guarantee of a policy, or refuse: no budget and no real noise, no certificate.
 
-    ``accounted=False`` leaves the independent account out, where only the terms are wanted.
+    ``norms``: in which messages of epochs to come may be compared. ``accounted=False`` leaves the
+    independent account out, where only the terms are wanted.
     """
     if ledger is None:
         raise ConfigurationError(
@@ -56,25 +58,22 @@ def certify_policy(
         )
     _refuse_simulation(private, "simulation_seed")
     store = (digests or {}).get("store")
+    used = _norms(ledger, norms)
     kinds = [
         "policy",
         *(["users"] if limit is not None else []),
         *(["stored"] if store is not None else []),
         *(["anchored"] if store is not None and store.get("anchored") else []),
         str(model),
-        *_kinds_of_noise(ledger, limit),
+        *_kinds_of_noise(used, ledger, limit),
         *([] if ledger.events else ["unreleased"]),
     ]
     factors = {Norm.L2: composition, Norm.L1: 1.0 if limit is None else float(limit.total)}
-    scales = {
-        norm: MECHANISMS[norm].scale(1.0, ledger.budget, 1, factors[norm])
-        for norm in _norms(ledger)
-    }
+    scales = {norm: MECHANISMS[norm].scale(1.0, ledger.budget, 1, factors[norm]) for norm in used}
     return _certificate(
         kinds,
         ledger.budget,
-        # Any epoch to come may choose either noise.
-        belief_table(ledger.budget, laplace=True),
+        belief_table(ledger.budget, laplace=Norm.L1 in (*norms, *used)),
         numbers={
             "spent": ledger.spent.epsilon,
             "factor": composition,
@@ -92,16 +91,15 @@ def certify_policy(
     )
 
 
-def _norms(ledger: Ledger) -> tuple[Norm, ...]:
+def _norms(ledger: Ledger, norms: Sequence[Norm]) -> tuple[Norm, ...]:
     """In which norms messages were compared so far; before the first release, in which they may."""
-    possible = {Norm.L1, Norm.L2} if ledger.budget.delta else {Norm.L1}
+    possible = set(norms) if ledger.budget.delta else {Norm.L1}
     used = {event.norm for event in ledger.events} or possible
     return tuple(norm for norm in Norm if norm in used)
 
 
-def _kinds_of_noise(ledger: Ledger, limit: UserLimit | None) -> list[str]:
+def _kinds_of_noise(norms: Sequence[Norm], ledger: Ledger, limit: UserLimit | None) -> list[str]:
     """What there is to say beside where the noise is not Gaussian alone."""
-    norms = _norms(ledger)
     if Norm.L1 not in norms:
         return []
     return [
