@@ -289,7 +289,7 @@ def test_other_policies_in_full(kind: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ABOVE)
+@pytest.mark.parametrize("name", [name for name, bug in ABOVE.items() if not bug.faint])
 def test_mutant_above_the_gate_is_caught_by_real_runs(monkeypatch: Patch, name: str) -> None:
     """With real noise and no oracle; the carried sum is the faintest at sqrt(2) times the claim.
 
