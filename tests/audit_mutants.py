@@ -31,7 +31,7 @@ from capri.learners import paper
 from capri.privacy.gate import Gate
 from capri.privacy.histogram import HistogramLayout
 from capri.privacy.ledger import Ledger
-from capri.privacy.mechanism import Norm
+from capri.privacy.mechanism import MECHANISMS, Norm
 from capri.privacy.noise import NoiseSource, SecureNoise
 from capri.privacy.products import ProductLayout
 from capri.privacy.vector import VectorLayout, vector_layout
@@ -53,6 +53,7 @@ class Above:
     scenario: str
     changes: Changes
     planned: bool
+    faint: bool
 
     def prepared(self, patch: Patch, target: Callable[..., Capri]) -> Scenario:
         """The scenario with the bug in place: in its plans too, or in what serves users alone."""
@@ -69,12 +70,15 @@ BELOW: dict[str, tuple[Mutant, str, int]] = {}
 
 
 def above(
-    scenario: str, *, changes: Changes | None = None, planned: bool = False
+    scenario: str, *, changes: Changes | None = None, planned: bool = False, faint: bool = False
 ) -> Callable[[Mutant], Mutant]:
-    """Register a bug above the gate; ``changes`` of the configuration on which it shows."""
+    """Register a bug above the gate; ``changes`` of the configuration on which it shows.
+
+    ``faint``: what is given away is too little for a few thousand runs with real noise.
+    """
 
     def register(mutant: Mutant) -> Mutant:
-        ABOVE[mutant.__name__] = Above(mutant, scenario, changes or {}, planned)
+        ABOVE[mutant.__name__] = Above(mutant, scenario, changes or {}, planned, faint)
         return mutant
 
     return register
@@ -575,23 +579,47 @@ def value_is_sent_in_two_cells(patch: Patch) -> None:
     patch.setattr(HistogramLayout, "total", total)
 
 
-@above("bad context", changes=PURE)
-def partition_is_fitted_to_those_who_came(patch: Patch) -> None:
-    """Cells move with the contexts of the open epoch: one of them moves what others say."""
+def cells_moved(patch: Patch, steps: Callable[[Any, Any], int]) -> None:
+    """Cells change their places by so many ``steps``, which pairs and rewards of the epoch tell."""
     honest = Encoder.total
 
     def total(self: Any, segment: Any, pairs: Any, places: Any, actions: Any, rewards: Any) -> Any:
-        plan, cells = self._plan, self._plan.layout.cells
-        odd = len(pairs) % cells
+        plan, moved = self._plan, steps(pairs, rewards) % self._plan.layout.cells
         vars(self).pop("_table", None)
-        moved = replace(plan.features, centres=np.roll(plan.features.centres, odd, axis=0))
-        self._plan = replace(plan, features=moved)
+        centres = np.roll(plan.features.centres, moved, axis=0)
+        self._plan = replace(plan, features=replace(plan.features, centres=centres))
         try:
             return honest(self, segment, pairs, places, actions, rewards)
         finally:
             self._plan = plan
 
     patch.setattr(Encoder, "total", total)
+
+
+@above("bad context", changes=PURE)
+def partition_is_fitted_to_those_who_came(patch: Patch) -> None:
+    """Cells move with the contexts of the open epoch: one of them moves what others say."""
+    cells_moved(patch, lambda pairs, rewards: len(pairs))
+
+
+@above("reward", changes=PURE)
+def partition_is_changed_after_the_first_decision(patch: Patch) -> None:
+    """The first decision of an epoch is rewarded, and cells are others for all that follow."""
+    cells_moved(patch, lambda pairs, rewards: int(rewards[0] > 0))
+
+
+@above("next", changes=PURE, faint=True)
+def both_noises_in_one_epoch(patch: Patch) -> None:
+    """A sum of cells leaves with Gaussian noise as well: either release alone keeps the budget."""
+    honest, gaussian = Gate.release, MECHANISMS[Norm.L2]
+
+    def release(self: Gate, total: Any, layout: Any, **how: Any) -> Any:
+        budget = replace(PURE["budget"], delta=1e-5)
+        scale = gaussian.scale(layout.diameter, budget, layout.coordinates, 1.0)
+        self._left(layout.numbers(self._source.add(total, scale, 1, Norm.L2)))
+        return honest(self, total, layout, **how)
+
+    patch.setattr(Gate, "release", release)
 
 
 @above("store")

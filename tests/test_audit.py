@@ -42,6 +42,7 @@ from capri.audit.proof import (
     clopper_pearson_upper,
     learnt,
     prove,
+    proven_epsilon,
     proven_mu,
 )
 from capri.audit.scenarios import SCENARIOS, Scenario, scenarios
@@ -260,6 +261,20 @@ def test_most_of_the_claim_is_proven_in_a_late_epoch() -> None:
 
 
 @pytest.mark.slow
+def test_most_of_a_pure_epsilon_is_proven() -> None:
+    """Messages of one cell at epsilon 2, of which 98 % are there to be proved.
+
+    10,000 runs prove 93 % on average with a deviation of 1.5 %: less than 85 %, or more than all,
+    with probability below 1e-5. (2,000 runs prove 88 % with a deviation of 3.5 %.)
+    """
+    policy = target(budget=capri.Budget(epsilon=2.0), tail_share=0.01)
+    result = audit(policy, trials=10_000, attacks=("reward",), confidence=0.999)
+    assert result.passed
+    assert (result.epsilon, result.delta, result.claimed) == (2.0, 0.0, 2.0)
+    assert 0.85 * 2.0 <= result.proven <= 2.0
+
+
+@pytest.mark.slow
 def test_a_quarter_is_proven_with_four_actions() -> None:
     """The attacker knows which action was drawn. 5,500 runs put what is there to be proved at 51 %
     of the claim, with a standard error of 2.6 %: 8,000 prove 41 % on average with a deviation of
@@ -291,7 +306,7 @@ def test_other_policies_in_full(kind: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ABOVE)
+@pytest.mark.parametrize("name", [name for name, bug in ABOVE.items() if not bug.faint])
 def test_mutant_above_the_gate_is_caught_by_real_runs(monkeypatch: Patch, name: str) -> None:
     """With real noise and no oracle; the carried sum is the faintest at sqrt(2) times the claim.
 
@@ -376,6 +391,38 @@ def test_bound_holds_with_the_stated_confidence(shift: float) -> None:
     upper = [clopper_pearson_upper(errors, 2 * size, 0.1) for errors in range(2 * size + 1)]
     proven = -2 * norm.ppf(np.array(upper)[low + high])
     assert (proven > mu).mean() < 0.108
+
+
+def laplace_worlds(
+    generator: np.random.Generator, epsilon: float, runs: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Shares of epsilon that a perfect Laplace release tells in the low world and in the high."""
+    noise = generator.laplace(size=(2, runs)) + np.array([[-epsilon], [epsilon]]) / 2
+    low, high = (np.abs(noise + epsilon / 2) - np.abs(noise - epsilon / 2)) / epsilon
+    return low, high
+
+
+def test_pure_bound_holds_with_the_stated_confidence() -> None:
+    """2,000 audits of a perfect Laplace noise at 90 %: at most 10 % may claim too much (seeded)."""
+    generator = np.random.default_rng(9)
+    for epsilon in (0.5, 2.0, 4.0):
+        proven = [
+            proven_epsilon(*laplace_worlds(generator, epsilon, 200), 0.1) for _ in range(2_000)
+        ]
+        assert np.mean(np.array(proven) > epsilon) <= 0.1
+
+
+def test_pure_bound_wastes_little() -> None:
+    """2,000 runs a world at 99.9 %: 85 % of epsilon on average, never more than it (seeded).
+
+    In truth 89 % at epsilon 2 and 87 % at 4, deviation of one audit 3 %; at 1 it is just 85 %.
+    """
+    generator = np.random.default_rng(10)
+    for epsilon in (2.0, 4.0):
+        worlds = [laplace_worlds(generator, epsilon, 2_000) for _ in range(50)]
+        proven = np.array([proven_epsilon(*each, 0.001) for each in worlds]) / epsilon
+        assert proven.mean() >= 0.85
+        assert proven.max() <= 1.0
 
 
 def test_bound_by_hand() -> None:

@@ -202,7 +202,8 @@ def test_json_to_a_device_leaves_the_device() -> None:
         (("audit", "--model", "device", "--preset", "paper"), "devices run preset 'practical'"),
         (("noise", "--local", "--epsilon", "31"), "the sphere randomizer needs epsilon between"),
         (("noise", "--local", "--dimension", "1"), "dimension must lie in 2 to 65536, got 1"),
-        (("noise", "--delta", "0"), "Gaussian noise needs delta above 0"),
+        (("noise", "--local", "--delta", "0"), "Gaussian noise needs delta above 0"),
+        (("noise", "--contributions", "0", "--delta", "0"), "total contributions must be a whole"),
         (("noise", "--rounds", "1"), "rounds must be at least 2, got 1"),
         (("noise", "--json", "no/such/folder.json"), "cannot write no/such/folder.json: the dir"),
         (("demo", "--output", "no/such/folder.png"), "cannot write no/such/folder.png: the dir"),
@@ -388,6 +389,23 @@ def test_forecast_tells_kinds_apart_and_what_the_kernel_costs(tmp_path: Path) ->
     alone = run(*FORECAST, "--epsilon", "4", "--kernel", "auto", "--output", picture)
     assert alone.exit_code == 0, alone.output
     assert "the known kernel" not in " ".join(alone.stdout.split())
+
+
+def test_forecast_says_what_a_delta_buys(tmp_path: Path) -> None:
+    """With a delta and without: from the two noises of the epsilon whose epochs are listed."""
+    arguments = (*FORECAST, "--epsilon", "1", "--no-compare", "--output", tmp_path / "f.png")
+    noises = (
+        "dense messages, with Gaussian noise of 7.46 a coordinate; those of one cell need none, "
+        "have Laplace noise of 2.83 and tell more up to 7 cells a direction (epsilon 1)."
+    )
+    for delta, begins in (("1e-5", "Delta 1e-05 buys"), ("0", "A delta of 1e-05 would buy")):
+        outcome = run(*arguments, "--delta", delta)
+        assert outcome.exit_code == 0, outcome.output
+        assert f"{begins} {noises}" in " ".join(outcome.stdout.split())
+        found = json.loads(run(*arguments, "--delta", delta, "--json", "-").stdout)
+        assert (found["delta"], found["delta_buys"]) == (float(delta), f"{begins} {noises}")
+    devices = run(*arguments, "--model", "local", "--json", "-")
+    assert json.loads(devices.stdout)["delta_buys"] == ""
 
 
 def test_forecast_of_devices(tmp_path: Path) -> None:
@@ -608,9 +626,40 @@ def test_noise_table_has_the_figures_of_the_specification(tmp_path: Path) -> Non
 
 def test_noise_table_for_the_documents() -> None:
     outcome = run("noise", "--markdown", "--epsilon", "1,2", "--rounds", "1e4")
-    lines = outcome.stdout.splitlines()
-    assert [line.count("|") for line in lines[2:]] == [10] * 4
+    first, second = outcome.stdout.split("\n\nWhat a delta buys")
+    assert [line.count("|") for line in first.splitlines()[2:]] == [10] * 4
+    assert [line.count("|") for line in second.splitlines()[2:]] == [7] * 6
     assert json.loads(run("noise", "--epsilon", "1", "--json", "-").stdout)["delta"] == 1e-5
+
+
+def test_noise_says_what_a_delta_buys(tmp_path: Path) -> None:
+    """One cell has 2.83 where a coordinate has 7.46; from seven contributions on it has more."""
+    path = tmp_path / "noise.json"
+    outcome = run("noise", "--epsilon", "1", "--contributions", "1,6,7", "--json", path)
+    assert outcome.exit_code == 0, outcome.output
+    kinds = json.loads(path.read_text())["kinds"]
+    budget = capri.Budget(epsilon=1.0, delta=1e-5)
+    for row, times in zip(kinds, (1, 6, 7), strict=True):
+        assert row["contributions"] == times
+        assert row["laplace"] == pytest.approx(2 * np.sqrt(2) * times)
+        assert row["gaussian"] == noise_multiplier(budget, 100, np.sqrt(times))
+        assert (row["gaussian"] < row["laplace"]) == (times == 7)
+        assert row["gaussian_from"] == 7
+    said = " ".join(outcome.stdout.split())
+    assert "What a delta buys" in said
+    assert "2.83 7.46 2.64 7" in said
+
+
+def test_noise_without_a_delta() -> None:
+    """There is Laplace noise alone; the paper's divides by delta."""
+    outcome = run("noise", "--epsilon", "0.5,1", "--delta", "0")
+    assert outcome.exit_code == 0, outcome.output
+    assert "Gaussian" not in outcome.stdout
+    document = json.loads(run("noise", "--epsilon", "0.5,1", "--delta", "0", "--json", "-").stdout)
+    assert (document["delta"], document["rows"]) == (0.0, [])
+    for row in document["kinds"]:
+        assert row["laplace"] == pytest.approx(np.sqrt(8) * row["contributions"] / row["epsilon"])
+        assert set(row) == {"epsilon", "contributions", "laplace"}
 
 
 def test_help_names_what_the_catalogues_know() -> None:

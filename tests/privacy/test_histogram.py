@@ -1,6 +1,7 @@
 """The message of one cell: its diameter in exact integers, its pure noise, and what it tells."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 from math import log, sqrt
@@ -336,6 +337,15 @@ def test_kinds_mix_where_a_user_contributes_once_and_not_else() -> None:
     assert several.spent.epsilon == 1.0
     with pytest.raises(BudgetError, match="by gaussian and by laplace need accounts"):
         several.record(thrice[1])
+
+
+def test_both_noises_in_one_epoch_are_refused() -> None:
+    """Either alone keeps the budget; of two releases of the same users the second is not made."""
+    for first, second in (pair := events(APPROXIMATE), pair[::-1]):
+        ledger = Ledger(APPROXIMATE)
+        ledger.record(replace(first, epoch=1))
+        with pytest.raises(BudgetError, match="epoch 1 was released before"):
+            ledger.record(replace(second, epoch=1))
 
 
 def test_contributions_of_a_user_add_up() -> None:

@@ -131,6 +131,7 @@ def forecast(
         _grid(found),
         _kinds(found, chosen),
         _epochs(found, chosen),
+        *([found.delta_buys] if found.delta_buys else []),
         document=found.to_dict(),
         figure=found.plot(),
     )

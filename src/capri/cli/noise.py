@@ -1,10 +1,12 @@
 """``capri noise``: how much noise three calibrations add, and the epsilon each really delivers.
 
-With ``--local``: what a device's report adds, and a Gaussian one would. With ``--shuffled``: what a
-batch of mixed reports gives away.
+Then what a delta buys: Laplace noise, which needs none, beside Gaussian noise. With ``--local``:
+what a device's report adds, and a Gaussian one would. With ``--shuffled``: what a batch of mixed
+reports gives away.
 """
 
 from dataclasses import dataclass
+from math import floor, sqrt
 from typing import Annotated, Any
 
 import typer
@@ -19,6 +21,9 @@ def noise(
     epsilon: Annotated[str, option("Budgets to compare.", "LIST")] = "0.1,0.5,1,2,4,8",
     rounds: Annotated[str, option("Horizons to compare.", "LIST")] = "10000,100000,1000000",
     delta: Delta = 1e-5,
+    contributions: Annotated[
+        str, option("How often one user contributes, each time to another epoch.", "LIST")
+    ] = "1,10",
     dimension: Annotated[int, count("Coordinates of a release, or of a report.", 1)] = 100,
     local: Annotated[bool, flag("--local", "The noise of one report of a device instead.")] = False,
     shuffled: Annotated[
@@ -35,7 +40,9 @@ def noise(
     Paper: as printed. Split: the exact Gaussian mechanism, with the budget
     divided by the number of epochs. Ours: the exact Gaussian mechanism on
     integers, with the full budget in every epoch, as each user is in one epoch
-    only. All per unit of the contribution bound. With --local: what one report
+    only. All per unit of the contribution bound. Then what a delta buys: Laplace
+    noise on messages of one cell, which needs none, beside Gaussian noise on
+    dense messages. With --delta 0 that is all. With --local: what one report
     of a device adds, and what one with Gaussian noise would. With
     --shuffled: the epsilon of so many mixed reports of devices, each of them of
     the given local epsilon; with --central as well, the largest local epsilon
@@ -47,6 +54,8 @@ def noise(
     epsilons = numbers("epsilon", epsilon)
     if central and shuffled is None:
         raise ConfigurationError("--central is about mixed reports: give --shuffled")
+    rows: list[Row] = []
+    kinds: list[Row] = []
     if shuffled is not None and central:
         rows = planned_rows(epsilons, whole_numbers("shuffled", shuffled), delta, dimension)
         view = _PLANNED
@@ -56,19 +65,20 @@ def noise(
     elif local:
         rows, view = local_noise_rows(epsilons, delta, dimension), _LOCAL
     else:
-        rows = noise_rows(epsilons, whole_numbers("rounds", rounds), delta, dimension)
-        view = _RELEASES
-    put_json(json, {"delta": delta, "dimension": dimension, "rows": rows})
+        kinds = kind_rows(epsilons, whole_numbers("contributions", contributions), delta, dimension)
+        horizons, view = whole_numbers("rounds", rounds), _RELEASES
+        rows = noise_rows(epsilons, horizons, delta, dimension) if delta else []
+    document = {"delta": delta, "dimension": dimension, "rows": rows}
+    put_json(json, document | ({"kinds": kinds} if kinds else {}))
     if json == "-":
         return
-    cells = [
-        [shown.format(**row, ratio=row[view.more] / row[view.less]) for *_, shown in view.columns]
-        for row in rows
-    ]
+    shown = [(view, rows), (_KINDS if delta else _PURE, kinds)]
+    tables = [(view, _cells(view, rows)) for view, rows in shown if rows]
     if markdown:
-        typer.echo(_markdown(view, cells, delta, dimension))
-    else:
-        console(json).print(_table(view, cells, delta, dimension))
+        typer.echo("\n\n".join(_markdown(*table, delta, dimension) for table in tables))
+        return
+    for table in tables:
+        console(json).print(_table(*table, delta, dimension))
 
 
 def noise_rows(
@@ -116,6 +126,37 @@ def noise_rows(
                     "delivered_epsilon": delivered_by_integers(2 / ours, budget, dimension),
                 }
             )
+    return rows
+
+
+def kind_rows(
+    epsilons: list[float], contributions: list[int], delta: float, dimension: int
+) -> list[Row]:
+    """Deviations of both kinds of noise, per unit of the bound, by a user's contributions ``k``.
+
+        laplace         2 sqrt 2 k / eps, on each cell of messages of one cell
+        gaussian        s sqrt k, ``s`` as above, on each coordinate of dense messages
+        gaussian_from   the least k at which Gaussian noise is less
+
+    ``(gaussian / laplace)^2`` is the number of cells for each direction of what is learnt up to
+    which cells tell more. Without a delta there is no Gaussian noise.
+    """
+    from capri.privacy.budget import Budget
+    from capri.privacy.calibration import laplace_scale, noise_multiplier
+    from capri.privacy.users import UserLimit
+
+    rows = []
+    for epsilon in epsilons:
+        budget = Budget(epsilon=epsilon, delta=delta)
+        for times in contributions:
+            factor = UserLimit(total=times).composition()
+            laplace = sqrt(2) * laplace_scale(epsilon, 2.0, times)
+            row: Row = {"epsilon": epsilon, "contributions": times, "laplace": laplace}
+            if delta:
+                gaussian = noise_multiplier(budget, dimension, factor)
+                equal = times * (gaussian / laplace) ** 2
+                row |= {"gaussian": gaussian, "gaussian_from": floor(equal) + 1}
+            rows.append(row)
     return rows
 
 
@@ -273,6 +314,40 @@ _PLANNED = _View(
     "delta{sign}{delta:g}",
     caption="Variance per coordinate of one report, and of one that is not mixed.",
 )
+
+
+_KIND_COLUMNS = (
+    ("epsilon", "eps", "{epsilon:g}"),
+    ("contributions", "contri-\nbutions", "{contributions}"),
+    ("Laplace, one cell, delta = 0", "Laplace,\ndelta 0", "{laplace:,.2f}"),
+    ("Gaussian", "Gaussian", "{gaussian:,.2f}"),
+    ("Gaussian / Laplace", "ratio", "{ratio:.2f}"),
+    ("Gaussian is less from", "Gaussian is\nless from", "{gaussian_from}"),
+)
+_KINDS = _View(
+    columns=_KIND_COLUMNS,
+    more="gaussian",
+    less="laplace",
+    title="What a delta buys: deviation of the noise per unit of {of}, Gaussian at "
+    "delta{sign}{delta:g}",
+    caption="Laplace: on each cell, of messages of one cell. Gaussian: on each coordinate, of\n"
+    "dense messages. Dense ones tell more from ratio^2 cells a direction on.",
+)
+_PURE = _View(
+    columns=_KIND_COLUMNS[:3],
+    more="laplace",
+    less="laplace",
+    title="Deviation of Laplace noise on each cell, per unit of {of}",
+    caption="Messages of one cell: all that is played without a delta.",
+)
+
+
+def _cells(view: _View, rows: list[Row]) -> list[list[str]]:
+    """What a table shows of its rows."""
+    return [
+        [shown.format(**row, ratio=row[view.more] / row[view.less]) for *_, shown in view.columns]
+        for row in rows
+    ]
 
 
 def _markdown(view: _View, cells: list[list[str]], delta: float, dimension: int) -> str:

@@ -142,7 +142,8 @@ class Forecast:
     ``rows``: one outlook per epsilon and horizon. ``curves``: outlooks at more rounds, for a
     picture. ``epochs``: one per epsilon and epoch, of the run to the longest horizon.
     ``uniform_regret_per_round`` is what uniform play loses, the mean over the functions.
-    ``contexts`` says in words which contexts were played.
+    ``contexts`` says in words which contexts were played. ``delta_buys`` says what a delta buys:
+    from the noise of either kind at the policy's own epsilon; empty where there is one kind alone.
 
     Rows and curves are means over all kinds of functions, the same for every kernel: their verdict
     is over the whole family, and verdicts of different kernels can be compared. ``kinds`` tells the
@@ -163,6 +164,7 @@ class Forecast:
     epochs: tuple[ExpectedEpoch, ...]
     kinds: tuple[ExpectedRegret, ...] = ()
     costs: tuple[KernelCost, ...] = ()
+    delta_buys: str = ""
 
     @property
     def epsilons(self) -> tuple[float, ...]:
@@ -240,6 +242,7 @@ class Forecast:
                 for each in self.kinds_at(epsilon, self.horizons[-1])
             ]
         lines += [self.advice] if self.costs else []
+        lines += [self.delta_buys] if self.delta_buys else []
         return "\n".join(lines)
 
     def __repr__(self) -> str:

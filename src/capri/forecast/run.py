@@ -30,6 +30,7 @@ from capri.forecast.result import ExpectedEpoch, ExpectedRegret, Forecast, Kerne
 from capri.learners.options import PracticalOptions
 from capri.learners.presets import Options, checked_horizon
 from capri.privacy.budget import Budget
+from capri.privacy.mechanism import Norm
 from capri.privacy.promise import PrivacyModel
 from capri.simulation import ClosesEpochs, SimulationResult, simulate
 
@@ -136,6 +137,7 @@ def forecast(
         noise=float(noise),
         seed=seed,
         contexts=world.description,
+        delta_buys=_bought(policy.problem, policy.preset),
         uniform_regret_per_round=float(world.shares @ uniform),
         rows=tuple(outlook for outlook in outlooks if outlook.rounds in asked),
         curves=outlooks,
@@ -324,6 +326,31 @@ def _budgets(policy: Forecastable, epsilons: Sequence[float] | None) -> dict[flo
         else:
             budgets[float(epsilon)] = Budget(epsilon=epsilon, delta=own.delta)
     return budgets
+
+
+# What is compared with a pure budget.
+_USUAL_DELTA = 1e-5
+
+
+def _bought(problem: Problem, preset: str) -> str:
+    """What a delta buys: dense messages, whose noise is Gaussian; "" where there is no choice.
+
+    With ``r`` Gaussian over Laplace noise, ``m`` directions cost a dense release ``r^2 m^2`` and
+    one of ``Q`` cells ``Q m``: cells tell more up to ``r^2`` of them a direction.
+    """
+    own = problem.budget
+    if own is None or problem.model is not PrivacyModel.JOINT or preset != "practical":
+        return ""
+    budget = replace(own, delta=own.delta or _USUAL_DELTA)
+    gaussian = replace(problem, budget=budget).noise_per_bound(1)
+    laplace = problem.noise_per_bound(1, norm=Norm.L1)
+    told = f"Delta {budget.delta:g} buys" if own.delta else f"A delta of {budget.delta:g} would buy"
+    better = f"tell more up to {(gaussian / laplace) ** 2:.2g} cells a direction"
+    return (
+        f"{told} dense messages, with Gaussian noise of {gaussian:.3g} a coordinate; those of one "
+        f"cell need none, have Laplace noise of {laplace:.3g} and "
+        f"{better if gaussian > laplace else 'tell less'} (epsilon {own.epsilon:g})."
+    )
 
 
 def _checkpoints(asked: Sequence[int]) -> list[int]:
