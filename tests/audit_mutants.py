@@ -74,7 +74,7 @@ def above(
 ) -> Callable[[Mutant], Mutant]:
     """Register a bug above the gate; ``changes`` of the configuration on which it shows.
 
-    ``faint``: what is given away is too little for a few thousand runs with real noise.
+    ``faint``: a few thousand runs with real noise do not prove it, two with the oracle do.
     """
 
     def register(mutant: Mutant) -> Mutant:
@@ -566,9 +566,12 @@ def cells_are_one_value_apart(patch: Patch) -> None:
     patch.setattr(HistogramLayout, "diameter_squared", property(lambda layout: layout.level**2))
 
 
-@above("reward", changes=PURE)
+@above("reward", changes=PURE, faint=True)
 def value_is_sent_in_two_cells(patch: Patch) -> None:
-    """A neighbour's cell hears of it as well, and the diameter is that of one."""
+    """A neighbour's cell hears of it as well, and the diameter is that of one.
+
+    The attacker of an audit looks where the plan puts a message, and learns little of elsewhere.
+    """
     honest = HistogramLayout.total
 
     def total(self: HistogramLayout, cells: Any, values: Any, **bounds: float) -> Any:
