@@ -30,7 +30,6 @@ from capri.privacy.randomness import Streams
 from capri.regression.estimator import PrivateKernelRidge
 from capri.regression.options import Options, checked
 from capri.regression.sources import one_block
-from capri.regression.stage import EVERYONE
 
 # For how many runs of the first attack each is run once.
 _ATTACKS = {"release": 1, "leverage": 20, "difference": 20, "fork": 20}
@@ -81,7 +80,7 @@ class _FitTarget:
         self._options = options
         nobody = one_block(np.zeros((1, columns)), np.zeros((1, 1)))
         self._engine = options.engine(Streams(None), nobody, options.stream_rows)
-        self._plan = self._engine.plan(EVERYONE, options.stream_rows)
+        self._plan = self._engine.plan(options.stream_rows)
         self._harmful, self._far = self._rows()
 
     def _rows(self) -> tuple[FloatArray, FloatArray]:
@@ -131,7 +130,7 @@ class _FitTarget:
         """The secret sum of the attacked row and a bystander without a target of note."""
         middle = self._plan.targets.middle
         attacked = middle + (sign or 0.0) * EXCESS * self._plan.targets.half
-        return self._plan.total(np.stack([row] * 2), np.stack([attacked, middle]), 0)
+        return self._plan.total(np.stack([row] * 2), np.stack([attacked, middle]))
 
     def _seen(
         self, row: FloatArray, first: FloatArray, second: FloatArray | None = None

@@ -86,6 +86,7 @@ class Gate:
         participants: int,
         model: PrivacyModel = PrivacyModel.JOINT,
         purpose: str = LEARNING,
+        stage: int = 0,
     ) -> ReleaseEvent | None:
         """Refuse what the budget would not cover, before any data are in; the event to record."""
         if self._ledger is None:
@@ -95,6 +96,7 @@ class Gate:
             model=str(model),
             participants=participants,
             purpose=purpose,
+            stage=stage,
             **_cost(layout, self._ledger.budget),
         )
         self._ledger.check(event)
@@ -115,6 +117,7 @@ class Gate:
         participants: int,
         model: PrivacyModel = PrivacyModel.JOINT,
         purpose: str = LEARNING,
+        stage: int = 0,
         noised_alone: int = 0,
     ) -> tuple[FloatArray, ReleaseEvent | None]:
         """Publish a sum of messages under the budget, as numbers in the order of the layout.
@@ -127,7 +130,12 @@ class Gate:
         """
         _refuse_reports(layout)
         event = self.check(
-            layout, epoch=epoch, participants=participants, model=model, purpose=purpose
+            layout,
+            epoch=epoch,
+            participants=participants,
+            model=model,
+            purpose=purpose,
+            stage=stage,
         )
         if event is None or self._ledger is None:
             if layout.noise_units:

@@ -30,7 +30,6 @@ from capri.regression.sources import (
     is_path,
     one_block,
 )
-from capri.regression.stage import EVERYONE
 from capri.regression.summary import (
     ShownWithStages,
     earlier_events,
@@ -115,13 +114,13 @@ class PrivateKernelRidge(
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit on arrays, Dask collections, a Parquet path (y names columns) or chunks ``(X, y)``.
 
-        Rows are split by public lots into stages; each stage is released once, with the full
-        budget, because nobody's row is in two of them. An iterator can be read only once: its rows
-        make a single stage. ``sample_weight`` is private like the rows, and goes with arrays and
-        data frames.
+        Rows are told in stages, each of all rows and with its share of the budget. An iterator can
+        be read only once: its rows make a single stage. ``sample_weight`` is private like the rows,
+        and goes with arrays and data frames.
         """
         # All or nothing: a fit that fails leaves what was fitted before as it was.
         fresh = type(self)(**self.get_params(deep=False))
+        fresh._codes = self._codes
         if is_chunks(X, y) and isinstance(X, Iterator) and sample_weight is None:
             fresh._fit_stream(X)
         else:
@@ -138,14 +137,11 @@ class PrivateKernelRidge(
         options = checked(self)
         source = self._source(X, y, sample_weight, options)
         streams = options.streams()
-        engine = options.engine(streams, source, source.rows, staged=True)
         ledger = options.ledger()
         gate = Gate(noise_source(streams.noise), ledger)
-        for lot in engine.lots():
-            rows = lot.rows(source.rows)
-            if rows == 0 and engine.estimates:
-                continue
-            plan = engine.plan(lot, rows)
+        engine = options.engine(streams, source, source.rows, gate=gate, staged=not self._codes)
+        for share in engine.setting.shares:
+            plan = engine.plan(source.rows, share=share)
             engine.learn(plan, source.total(plan.total), gate)
         self._adopt(engine, ledger, private=not streams.simulated)
 
@@ -174,7 +170,7 @@ class PrivateKernelRidge(
             )
         if sample_weight is not None:
             y = np.hstack([y, as_weights(sample_weight, options.weight_bound, len(y))])
-        state.total = state.total + state.plan.total(X, y, state.rows)
+        state.total = state.total + state.plan.total(X, y)
         state.rows += len(X)
         self._open = state
         return self
@@ -198,7 +194,7 @@ class PrivateKernelRidge(
         else:
             streams, ledger = options.streams(), options.ledger()
             engine = options.engine(streams, one_block(X, y), options.stream_rows)
-        plan = engine.plan(EVERYONE, options.stream_rows)
+        plan = engine.plan(options.stream_rows)
         return OpenRows(
             engine=engine,
             plan=plan,
@@ -239,7 +235,7 @@ class PrivateKernelRidge(
         nobody = one_block(np.zeros((1, columns)), np.zeros((1, options.outputs)))
         noise = noise_scale * np.sqrt(reports * options.outputs)
         engine = options.engine(options.streams(), nobody, reports, noise=noise)
-        stage = engine.plan(EVERYONE, reports, noise)
+        stage = engine.plan(reports, noise=noise)
         plan = ReportPlan(stage=stage)
         self._awaited = engine, plan.digest, columns
         return plan
