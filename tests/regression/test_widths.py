@@ -16,7 +16,6 @@ from capri.privacy.moments import moment_layout
 from capri.regression.decode import read_tail
 from capri.regression.design import ReleasedCovariance, RowDistribution, RowSupport
 from capri.regression.engine import Setting
-from capri.regression.stage import EVERYONE
 from layouts import squared_distance
 
 
@@ -111,7 +110,7 @@ def test_tails_are_free(rows: list[float]) -> None:
 
 
 def test_target_and_tail_tell_the_whole_residual(corner: PrivateKernelRidge) -> None:
-    plan = corner._engine.plan(EVERYONE, 1000)
+    plan = corner._engine.plan(1000)
     assert plan.layout.tails
     residual = np.linspace(-3, 3, 601)[:, None]
     pair = plan._with_tails(residual)

@@ -58,8 +58,8 @@ class CountLayout(Layout):
         np.put_along_axis(units, self._places(features), _LEVEL, axis=1)
         return units[:, :-1]  # rows without cells wrote into the last
 
-    def total(self, cells: FloatArray) -> IntArray:
-        """The sum of messages of rows of cells."""
-        places = self._places(cells)
+    def total(self, features: FloatArray, values: FloatArray) -> IntArray:
+        """The sum of :meth:`messages`, without making them one by one."""
+        places = self._places(features)
         counted = np.bincount(places[places >= 0], minlength=self.coordinates)
         return counted.astype(np.int64) * _LEVEL

@@ -328,7 +328,7 @@ class Options:
 def _count(table: TableColumns, layout: CountLayout, X: FloatArray, y: FloatArray) -> IntArray:
     """Counts of the cells of some rows; a row that is not made of numbers has none."""
     cells = table.cells(X)
-    return layout.total(np.where(finite_rows(X, y)[:, None], cells, -1.0))
+    return layout.total(np.where(finite_rows(X, y)[:, None], cells, -1.0), y)
 
 
 def _box_rows(
