@@ -213,6 +213,11 @@ class Ledger:
         """All releases so far, in order."""
         return self._events
 
+    @property
+    def together(self) -> tuple[ReleaseEvent, ...]:
+        """The same with all stages over the same visits as one event."""
+        return tuple(event for epoch in self._by_epoch().values() for event in epoch)
+
     def check(self, event: ReleaseEvent) -> None:
         """Refuse an event that the budget does not cover, or of a kind that is not known here."""
         if event.mechanism not in _MECHANISMS:
@@ -268,9 +273,8 @@ class Ledger:
     @property
     def spent(self) -> Spending:
         """What any single user can have lost at most by all releases so far."""
-        events = [event for epoch in self._by_epoch().values() for event in epoch]
-        gaussian = [event for event in events if event.pure(1) is None]
-        pure = [self._cost(event) for event in events if event.pure(1) is not None]
+        gaussian = [event for event in self.together if event.pure(1) is None]
+        pure = [self._cost(event) for event in self.together if event.pure(1) is not None]
         dearest = self._gaussian(
             max((event.mu * self._composition for event in gaussian), default=0.0),
             max((event.rank * self._releases for event in gaussian), default=1),

@@ -304,7 +304,10 @@ class PrivateKernelRidge(
         self._engine = engine
         self.kernel_ = setting.basis.kernel
         self.rank_ = setting.basis.rank
-        self.n_rows_ = sum(reading.result.plan.rows for reading in engine.readings)
+        tables = {
+            reading.result.plan.table: reading.result.plan.rows for reading in engine.readings
+        }
+        self.n_rows_ = sum(tables.values())
         weights = [estimate.weights for estimate in engine.estimates]
         labels = labels_of(getattr(self, "schema_", None), getattr(self, "feature_names_in_", None))
         parts = [

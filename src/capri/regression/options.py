@@ -69,8 +69,9 @@ _MEAN_SQUARE = 0.16
 # Rows of the public sample from which the basis is built, of a kernel that was told and of a table;
 # the law takes all of them.
 _BASIS_SAMPLE, _TABLE_SAMPLE = 2000, 3000
-# Share of mu^2 that counts of columns cost, and the largest noise on one, as a share of the rows.
-_COUNTS, _LEGIBLE = 0.06, 0.25
+# Share of mu^2 that counts of columns cost: at least, and at most to have noise of so small a share
+# of the rows on each.
+LEAST_COUNTS, _MOST_COUNTS, _LEGIBLE = 0.06, 0.25, 0.125
 # Parameters whose sense depends on the rows.
 _UNCHECKED = ("kernel", "X_bounds", "y_bounds", "random_state")
 
@@ -194,7 +195,7 @@ class Options:
                 tau=self.tau,
                 prior=prior,
                 shares=(1.0,),
-                coordinates=self._coordinates(table, rows, source.outputs) if gate else 0,
+                coordinates=self.coordinates(table, rows, source.outputs) if gate else 0,
             )
         if self.budget is not None or self.rank is None:
             setting = self._allotted(setting, public, rows, staged=staged, noise=noise)
@@ -204,7 +205,7 @@ class Options:
         found.called_by = self.called_by
         return found
 
-    def _coordinates(self, table: TableColumns | None, rows: int, outputs: int) -> int:
+    def coordinates(self, table: TableColumns | None, rows: int, outputs: int) -> int:
         """How many numbers are released of the same rows, at most."""
         size = self._most(rows) + 2 * outputs
         stages = max(map(len, SCHEDULES)) * size * (size + 1) // 2
@@ -215,16 +216,18 @@ class Options:
     ) -> tuple[TableColumns, float]:
         """Columns by counts of their cells, and the share of ``mu^2`` that these cost.
 
-        None where noise would hide even a cell that holds a quarter of the rows.
+        Nothing is counted where noise would hide even a cell that holds half of the rows.
         """
         layout = CountLayout(cells=table.sizes)
         share = 0.0
         if self.budget is not None:
-            share, all_told = _COUNTS, self._coordinates(table, source.rows, source.outputs)
-            layout = layout.told_in_stages(self.budget, share, all_told)
-            if layout.deviation("counts") > _LEGIBLE * source.rows:
+            every = self.coordinates(table, source.rows, source.outputs)
+            noise = layout.told_in_stages(self.budget, 1.0, every).deviation("counts")
+            share = max(LEAST_COUNTS, (noise / (_LEGIBLE * max(source.rows, 1))) ** 2)
+            if share > _MOST_COUNTS:
                 return table, 0.0
-        total = source.total(partial(_count, table, layout))
+            layout = layout.told_in_stages(self.budget, share, every)
+        total = source.total(partial(count, table, layout))
         counts, _ = gate.release(total, layout, epoch=1, participants=source.rows)
         return table.counted(counts, layout.deviation("counts"), source.rows), share
 
@@ -325,7 +328,7 @@ class Options:
         return generator.permutation(np.concatenate([near, extra])), near
 
 
-def _count(table: TableColumns, layout: CountLayout, X: FloatArray, y: FloatArray) -> IntArray:
+def count(table: TableColumns, layout: CountLayout, X: FloatArray, y: FloatArray) -> IntArray:
     """Counts of the cells of some rows; a row that is not made of numbers has none."""
     cells = table.cells(X)
     return layout.total(np.where(finite_rows(X, y)[:, None], cells, -1.0), y)

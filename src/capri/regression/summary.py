@@ -240,8 +240,8 @@ def _plan_digest(plan: StagePlan) -> str:
 def earlier_events(before: Any, fresh: Any) -> tuple[ReleaseEvent, ...]:
     """Releases of the fits before the fresh one, and a word about what they add up to.
 
-    Of each fit the most expensive: nobody is in two of its stages. Gaussian releases of the same
-    people compose by ``mu^2 = sum mu_i^2``.
+    Of each fit what it cost those whom it cost most, all stages over their rows together. Gaussian
+    releases of the same people compose by ``mu^2 = sum mu_i^2``.
     """
     past: tuple[ReleaseEvent, ...] = tuple(getattr(before, "past_events_", ()))
     ledger = getattr(before, "ledger_", None)
@@ -260,7 +260,7 @@ def earlier_events(before: Any, fresh: Any) -> tuple[ReleaseEvent, ...]:
 
 def _costliest(ledger: Ledger) -> tuple[ReleaseEvent, ...]:
     """What a fit cost those whom it cost most."""
-    return tuple(sorted(ledger.events, key=lambda event: -event.mu)[:1])
+    return tuple(sorted(ledger.together, key=lambda event: -event.mu)[:1])
 
 
 def one_account(parts: Sequence[Ledger | None]) -> Ledger | None:
@@ -274,8 +274,9 @@ def one_account(parts: Sequence[Ledger | None]) -> Ledger | None:
         if part is None:
             return None
         whole = whole or Ledger(part.budget)
+        before = max((event.epoch for event in whole.events), default=0)
         for event in part.events:
-            whole.record(replace(event, epoch=len(whole.events) + 1))
+            whole.record(replace(event, epoch=before + event.epoch))
     return whole
 
 
