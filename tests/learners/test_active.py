@@ -14,7 +14,7 @@ import capri
 from capri.environments import TabularEnvironment, random_rkhs
 from capri.features import Basis, greedy_basis
 from capri.learners.active import DifferenceTest, Rehearsal, epoch_failure
-from capri.learners.practical import PracticalLearner
+from capri.learners.learner import PracticalLearner
 
 BUDGET = capri.Budget(epsilon=1.0, delta=1e-5)
 KERNELS = {

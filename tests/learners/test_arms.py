@@ -20,7 +20,7 @@ from capri.learners.arms.prior import ArmPosterior, ArmPrior, remaining, solve
 from capri.learners.belief import Observation
 from capri.learners.fit import Innovation
 from capri.learners.overdispersion import Crowds
-from capri.learners.practical import PracticalLearner
+from capri.learners.learner import PracticalLearner
 from capri.spaces import ContextPool, FixedActions
 
 ARMS = 12

@@ -14,7 +14,7 @@ from capri.epoch.encode import Encoder
 from capri.epoch.storage import layout_from_state, layout_state
 from capri.learners.context_law import allowed
 from capri.learners.context_support import Functions, Reach
-from capri.learners.practical import PracticalLearner
+from capri.learners.learner import PracticalLearner
 from capri.spaces import Contexts
 from layouts import squared_distance
 

@@ -12,7 +12,7 @@ from scipy.stats import norm
 import capri
 from capri.epoch.plan import EpochPlan, Release
 from capri.learners.belief import Squares
-from capri.learners.practical import PracticalLearner
+from capri.learners.learner import PracticalLearner
 from capri.learners.tails import (
     clipped_square,
     expected_excess,

@@ -1,7 +1,6 @@
 """What every learner offers. A learner sees plans, releases and public draws; never a user."""
 
 from abc import ABC, abstractmethod
-from copy import copy
 from dataclasses import dataclass
 from math import inf
 from typing import Any, Self
@@ -36,18 +35,14 @@ class Lesson:
 class Learner(ABC):
     """Plans epochs and turns releases into a way to play. Everything it holds is public."""
 
-    _problem: Problem
-
     @property
+    @abstractmethod
     def problem(self) -> Problem:
         """What it plays, with the actions of now."""
-        return self._problem
 
+    @abstractmethod
     def on(self, problem: Problem) -> Self:
         """A copy for a problem with other actions, to restore a state into that knew them."""
-        heir = copy(self)
-        heir._problem = problem
-        return heir
 
     @property
     def notices(self) -> tuple[Notice, ...]:

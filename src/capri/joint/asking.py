@@ -11,11 +11,10 @@ from capri.epoch.storage import configuration_digest
 from capri.errors import BudgetError, ConfigurationError
 from capri.joint.engine import Engine
 from capri.joint.persistence import Configuration
-from capri.learners.explain import explain
+from capri.learners.explain import explain, releases_prior
 from capri.learners.explanation import Explanation
 from capri.learners.presets import Options
-from capri.learners.start import Prior
-from capri.learners.start.releases import releases_prior
+from capri.learners.prior import Prior
 from capri.privacy.certificate import Certificate
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger

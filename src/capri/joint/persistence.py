@@ -24,7 +24,7 @@ from capri.epoch.storage import (
 from capri.errors import BudgetError, ConfigurationError, PrivacyLeakWarning, StorageError
 from capri.files import digest_of
 from capri.learners.presets import Options
-from capri.learners.start import Observed, stored_prior
+from capri.learners.prior import Observed, stored_prior
 from capri.privacy.certificate import Certificate
 from capri.privacy.randomness import Streams
 from capri.spaces import Contexts

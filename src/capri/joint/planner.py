@@ -229,7 +229,7 @@ class PlannerProcess:
 def _at_home(result: PlanResult, problem: Problem, streams: Streams) -> PlanResult:
     """A result that came from elsewhere, with the problem and the draws of this process."""
     course: Any = result.course
-    course._draws, course.learner._problem = streams, problem
+    course._draws, course.learner = streams, course.learner.on(problem)
     if result.chooser is not None:
         result.chooser._problem = problem
     return result

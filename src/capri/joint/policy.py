@@ -30,7 +30,7 @@ from capri.joint.persistence import (
 from capri.joint.serving import Serving
 from capri.kernels import Kernel
 from capri.learners.presets import build, checked_horizon, checked_options, settled
-from capri.learners.start import Prior, checked_prior
+from capri.learners.prior import Prior, checked_prior
 from capri.privacy.budget import Budget
 from capri.privacy.certificate import Certificate, Declaration, certify_policy
 from capri.privacy.gate import Gate, Observer, noise_source

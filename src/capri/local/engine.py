@@ -30,7 +30,7 @@ from capri.epoch.plan import EpochPlan
 from capri.epoch.problem import Problem
 from capri.epoch.storage import plan_state
 from capri.errors import DataError, HorizonError, StorageError
-from capri.learners.practical import PracticalLearner
+from capri.learners.learner import PracticalLearner
 from capri.local import wire
 from capri.local.bundle import make_bundle
 from capri.local.reports import (

@@ -24,7 +24,7 @@ from capri.epoch.storage import (
 from capri.errors import ConfigurationError, StorageError
 from capri.files import digest_of
 from capri.learners.options import PracticalOptions
-from capri.learners.start import Observed, stored_prior
+from capri.learners.prior import Observed, stored_prior
 from capri.spaces import Contexts
 from capri.store.codec import packed, unpacked
 from capri.store.memory import MemoryRepository
