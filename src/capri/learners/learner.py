@@ -191,8 +191,7 @@ class PracticalLearner(Learner):
             return None
         played, known = self._played(generator), self._known
         epoch, state = max(known.pending), known.posterior
-        design = known.pending[epoch][0].design
-        answers = self._first_epoch if design is None else design.participants
+        answers = self._first_epoch if known.design is None else known.design.participants
         estimated = played.support(known.context_law).estimated(state)
         encoding, _ = encoding_of(known.problem, known.options, known.belief, estimated, answers)
         baseline = encoding.subtracted(state.mean)

@@ -31,7 +31,15 @@ from capri.learners.overdispersion import Overdispersion
 from capri.learners.prior import Observed
 from capri.learners.priors import CoefficientPrior
 from capri.learners.response import Response
-from capri.learners.segments import Part, Pending, PlannedSegment, Played, Stage, predicted
+from capri.learners.segments import (
+    Design,
+    Part,
+    Pending,
+    PlannedSegment,
+    Played,
+    Stage,
+    predicted,
+)
 from capri.learners.warm_start import WarmStart, inferred
 from capri.spaces import Actions
 
@@ -61,6 +69,11 @@ class Knowledge:
     pool_test: PoolTest = field(default_factory=PoolTest)
     warm_start: WarmStart | None = None
     pending: Pending
+
+    @property
+    def design(self) -> Design | None:
+        """What the plan of the newest epoch expects; None where none is open."""
+        return self.pending[max(self.pending)][0].design if self.pending else None
 
     @property
     def basis(self) -> Span:
