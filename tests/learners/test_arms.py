@@ -22,6 +22,7 @@ from capri.learners.dense_model import DenseModel
 from capri.learners.fit import Innovation
 from capri.learners.messages import remaining
 from capri.learners.overdispersion import Overdispersion
+from capri.learners.reading import read_release
 from capri.spaces import ContextPool, FixedActions
 
 ARMS = 12
@@ -425,7 +426,7 @@ def test_an_epoch_of_two_segments_is_read_by_both() -> None:
         segments=(plan.opening, segment),
         counts=counts,
     )
-    design = learner._read(release, np.random.default_rng(0)).design
+    design = read_release(learner.known, release, np.random.default_rng(0)).design
     pairs = FixedActions(np.eye(ARMS)).pairs(CONTEXTS).reshape(-1, 2 + ARMS)
     v, psi = learner.known.basis.rows(pairs), plan.features.whitened(pairs)
     psi /= np.maximum(1.0, np.linalg.norm(psi, axis=1))[:, None]

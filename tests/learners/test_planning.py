@@ -356,7 +356,7 @@ def test_residual_encoding_is_added_back_exactly(monkeypatch: pytest.MonkeyPatch
     observation, blocks = design.observation, plan.layout.blocks
     expected = observation.design @ (truth - observation.baseline)
     # Who came is another question: moments say nothing here.
-    monkeypatch.setattr("capri.learners.learner.moments_of", lambda *given: None)
+    monkeypatch.setattr("capri.learners.reading.moments_of", lambda *given: None)
     vector = np.zeros(plan.dimension)
     vector[blocks["main"].part] = expected / plan.value_bound
     vector[blocks["tail"].part] = -plan.length  # nothing cut off

@@ -187,6 +187,10 @@ class ArmsModel(Model):
         """Messages of arms carry no moments."""
         raise NotImplementedError
 
+    def noise_at(self, known: Knowledge, estimate: FloatArray) -> float:
+        """One number: an estimate of few plays is too rough to tell an arm's own noise by."""
+        return known.belief.noise_variance(known.problem.reward_bound)
+
     # -- playing ----------------------------------------------------------------------------------
 
     def law(

@@ -8,7 +8,7 @@ Written once, over blocks of coefficients: what differs between one block and ma
 :class:`~capri.learners.model.Model`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -24,10 +24,10 @@ from capri.epoch.notice import Notice
 from capri.epoch.plan import EpochPlan, Release, Segment
 from capri.epoch.problem import Problem
 from capri.errors import ConfigurationError
-from capri.features import Function, ProjectedFeatures
+from capri.features import Function
 from capri.learners.active import DifferenceTest
 from capri.learners.arms_model import ArmsModel
-from capri.learners.belief import Belief, Block, Squares
+from capri.learners.belief import Belief, Squares
 from capri.learners.codec import knowledge_from, knowledge_state
 from capri.learners.context_law import ContextLaw, too_many
 from capri.learners.context_support import ContextSupport
@@ -35,17 +35,14 @@ from capri.learners.dense_model import DenseModel
 from capri.learners.learning import taken_in
 from capri.learners.messages import encoding_of, first_epoch_length, question_of, sigma_max
 from capri.learners.model import Knowledge, Model
-from capri.learners.moment_design import moments_of
 from capri.learners.options import PracticalOptions
 from capri.learners.overdispersion import Overdispersion
 from capri.learners.prior import Observed
-from capri.learners.reading import Expectations, Reading, noise_of_release
+from capri.learners.reading import Expectations, read_release
 from capri.learners.response import Response
-from capri.learners.segments import Design, PlannedSegment, Played, Stage, Supported
+from capri.learners.segments import PlannedSegment, Played, Stage
 from capri.learners.warm_start import inferred
 from capri.learners.words import Watch
-from capri.privacy.histogram import HistogramLayout
-from capri.privacy.products import ProductLayout
 from capri.privacy.promise import PrivacyModel
 from capri.spaces import context_chunks
 
@@ -53,8 +50,6 @@ from capri.spaces import context_chunks
 _KEPT_LAW = 1 << 18
 # Contexts of a sampler on which shares are priced.
 _PRICED_CONTEXTS = 512
-# A basis that leaves out so many times what it may never fits, whether the function changes or not.
-_LEFT_OUT = 2.0
 # Innovations so long have at most this probability where pool, kernel and noise are right.
 _SUSPICIOUS = 0.01
 
@@ -147,6 +142,7 @@ class PracticalLearner(Learner):
             rate=known.response.rate if problem.rewards.measured else 1.0,
             awaited=awaited,
             prior_variance=float(model.prior.variance(known.posterior).max()),
+            noise_at=partial(model.noise_at, known),
         )
         message = model.message(question, played, law, moments=self._asks_who_comes(epoch))
         segment = self._segment(question.baseline, question.value_bound, played)
@@ -155,17 +151,13 @@ class PracticalLearner(Learner):
             # The next epochs begin before this one is released.
             parts = model.parts(message.features, segment, question.support)
             expected = Expectations(
-                problem,
+                known,
                 question.value_bound,
                 model.places(message.features),
                 [(segment, question.answers, parts)],
             )
             design, _ = expected.design(
-                known.belief,
-                known.posterior,
-                segment.baseline,
-                noise=message.noise,
-                main_share=message.main_share,
+                segment.baseline, noise=message.noise, main_share=message.main_share
             )
             segment = replace(segment, promised=design.information)
         pending = {**known.pending, epoch: (segment,)}
@@ -193,7 +185,10 @@ class PracticalLearner(Learner):
         epoch, state = max(known.pending), known.posterior
         answers = self._first_epoch if known.design is None else known.design.participants
         estimated = played.support(known.context_law).estimated(state)
-        encoding, _ = encoding_of(known.problem, known.options, known.belief, estimated, answers)
+        noise = known.model.noise_at(known, estimated.estimate)
+        encoding = encoding_of(
+            known.problem, known.options, known.belief, estimated, noise, answers
+        )
         baseline = encoding.subtracted(state.mean)
         segments = (*known.pending[epoch], self._segment(baseline, encoding.bound, played))
         self._known = replace(known, pending={**known.pending, epoch: segments})
@@ -276,7 +271,7 @@ class PracticalLearner(Learner):
         known, plan = self._known, release.plan
         if plan.epoch not in known.pending:
             raise ConfigurationError("a release needs the plan it was made with")
-        read = self._read(release, generator)
+        read = read_release(known, release, generator)
         learnt, notices = taken_in(
             known, self._watch, release, read, first=self._first_epoch, growth=self.growth
         )
@@ -307,81 +302,6 @@ class PracticalLearner(Learner):
     def _learns_contexts(self) -> bool:
         """Whether messages tell who comes."""
         return self.problem.sends_products and self._known.model.tells_contexts
-
-    def _read(self, release: Release, generator: np.random.Generator) -> Reading:
-        """What the release observed, who answered, and who came.
-
-        As planned, where the epoch went as planned; else by its segments and real counts.
-        """
-        known, plan = self._known, release.plan
-        problem, model, law = known.problem, known.model, known.context_law
-        segments, features = known.pending[plan.epoch], model.readable(plan.features)
-        design, response, moments = segments[0].design, known.response, None
-        vector, places = plan.layout.main(release.vector, plan.value_bound), model.places(features)
-        as_planned = (
-            len(segments) == 1
-            and release.participants == plan.length
-            and segments[0].learnt == known.belief.epochs
-        )
-        shifts: dict[Block, FloatArray] = {}
-        if design is None or not as_planned or problem.sends_products:
-            played = [model.played_again(segment, law.elsewhere, generator) for segment in segments]
-            moments = moments_of(
-                release, segments, played, law, partial(model.coordinates, features)
-            )
-            if moments is not None:
-                law = law.observe(moments)
-            same_law = law.kind == known.context_law.kind == 0
-            if design is None or not as_planned or problem.rewards.measured or not same_law:
-                supports = [each.support(law) for each in played]
-                design, shifts, response = self._expected(release, features, supports)
-        return Reading(
-            design=design,
-            told=[
-                (block, seen, vector[places[block]] - shifts.get(block, 0.0))
-                for block, seen in design.observations.items()
-                if seen.design.any()
-            ],
-            response=response,
-            law=law,
-            moments=moments,
-            whole=design.left_out <= _LEFT_OUT * known.options.rank_tolerance,
-        )
-
-    def _expected(
-        self, release: Release, features: ProjectedFeatures, supports: Sequence[Supported]
-    ) -> tuple[Design, dict[Block, FloatArray], Response]:
-        """What is expected of the segments with their real counts, and who answered."""
-        known, plan, layout = self._known, release.plan, release.plan.layout
-        problem, model, response = known.problem, known.model, known.response
-        segments = known.pending[plan.epoch]
-        expected = Expectations(
-            problem,
-            plan.value_bound,
-            model.places(features),
-            [
-                (segment, count, model.parts(features, segment, support))
-                for segment, count, support in zip(segments, release.counts, supports, strict=True)
-                if count > 0
-            ],
-        )
-        main_share, answered = 1.0, None
-        if not isinstance(layout, HistogramLayout):
-            main_share = known.options.main_share(
-                tail="tail" in layout.blocks, products=isinstance(layout, ProductLayout)
-            )
-        if "missing" in layout.blocks:
-            shares = model.prior.of_shares
-            answered = response = expected.measured(response, layout, release.vector, shares)
-        design, shifts = expected.design(
-            known.belief,
-            known.posterior,
-            segments[0].baseline,
-            noise=noise_of_release(problem, plan, release.participants, main_share),
-            main_share=main_share,
-            response=answered,
-        )
-        return design, shifts, response
 
     # -- lengths of epochs ------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ A message ``t psi(w)`` has norm at most 1 whatever its shape, so loudness in one
 for in all others.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from math import sqrt
@@ -15,7 +16,7 @@ from capri.arrays import FloatArray
 from capri.epoch.problem import Problem
 from capri.features import ProjectedFeatures, Span, whitening_of
 from capri.learners.belief import Belief, Believed, Expected, Observation
-from capri.learners.boundary import Encoding, mean_of, noise_at, shared_baseline
+from capri.learners.boundary import Encoding, mean_of, shared_baseline
 from capri.learners.options import PracticalOptions
 from capri.learners.overdispersion import Overdispersion
 from capri.learners.segments import Design, Estimated, Support, Supported
@@ -205,16 +206,18 @@ def question_of(
     rate: float,
     awaited: FloatArray | None,
     prior_variance: float,
+    noise_at: Callable[[FloatArray], FloatArray | float],
 ) -> Question[S]:
     """What is known of a coming epoch.
 
     ``awaited``: the information of earlier epochs that are not released yet. ``rate``: the share of
     decisions whose reward is expected to come, where that is measured. ``prior_variance``: the
-    largest of a coefficient.
+    largest of a coefficient. ``noise_at``: variances of the reward noise by estimates.
     """
     answers = max(1, int(length * rate))
     estimated = support.estimated(state)
-    encoding, noise = encoding_of(problem, options, belief, estimated, answers)
+    noise = noise_at(estimated.estimate)
+    encoding = encoding_of(problem, options, belief, estimated, noise, answers)
     signal = estimated.variance
     if encoding.share < 1:
         signal = signal + ((1 - encoding.share) * estimated.estimate) ** 2
@@ -244,13 +247,13 @@ def encoding_of(
     options: PracticalOptions,
     belief: Belief,
     estimated: Estimated,
+    noise: FloatArray | float,
     answers: int,
-) -> tuple[Encoding, FloatArray | float]:
-    """How so many rewards are encoded, and the variance of their noise at each pair."""
-    noise = noise_at(belief, estimated.estimate, problem.reward_bound)
+) -> Encoding:
+    """How so many rewards are encoded; ``noise``: the variance of theirs at each pair."""
     variance = estimated.unknown + mean_of(noise, estimated.weights)
     played = (estimated.estimate, estimated.weights, answers)
-    return bound_of(problem, options, belief, variance, played=played), noise
+    return bound_of(problem, options, belief, variance, played=played)
 
 
 def dense_design(question: Question[Support]) -> tuple[FloatArray, Design]:

@@ -20,6 +20,7 @@ from capri.epoch.problem import Problem
 from capri.features import ProjectedFeatures, Span
 from capri.learners.active import DifferenceTest
 from capri.learners.belief import Belief, Believed, Block, Squares
+from capri.learners.boundary import noise_at
 from capri.learners.change_of_basis import ChangeOfBasis
 from capri.learners.context_law import ContextLaw
 from capri.learners.drift import Drift
@@ -193,6 +194,10 @@ class Model(ABC):
         self, features: ProjectedFeatures, played: Any, chosen: IntArray
     ) -> Coordinates:
         """Some coordinates of messages at all that a segment may play."""
+
+    def noise_at(self, known: Knowledge, estimate: FloatArray) -> FloatArray | float:
+        """Variance of the reward noise at pairs of these estimates."""
+        return noise_at(known.belief, estimate, known.problem.reward_bound)
 
     # -- playing ----------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ where that is measured. Everything here is a function of public laws, counts and
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import sqrt
 
 import numpy as np
@@ -20,18 +21,22 @@ from capri.arrays import FloatArray
 from capri.epoch.plan import EpochPlan, Release
 from capri.epoch.problem import Problem
 from capri.epoch.rewards import tail_bound
-from capri.learners.belief import Belief, Believed, Block, Expected, Observation, Told
-from capri.learners.boundary import noise_at
+from capri.features import ProjectedFeatures
+from capri.learners.belief import Block, Expected, Observation, Told
 from capri.learners.context_law import ContextLaw, Moments
 from capri.learners.messages import coordinate_noise
+from capri.learners.model import Knowledge
+from capri.learners.moment_design import moments_of
 from capri.learners.response import Response, Silence
-from capri.learners.segments import Design, Part, PlannedSegment
+from capri.learners.segments import Design, Part, PlannedSegment, Supported
 from capri.privacy.histogram import HistogramLayout
 from capri.privacy.products import ProductLayout
 from capri.privacy.vector import VectorLayout
 
 # Residuals are heavy-tailed when clipping cuts off more than this share of the clipping bound.
 _HEAVY_TAILS = 0.3
+# A basis that leaves out so many times what it may never fits, whether the function changes or not.
+_LEFT_OUT = 2.0
 # Parts of an epoch below one in so many are not asked about tails.
 _TELLING = 4
 
@@ -75,7 +80,7 @@ class Expectations:
     through more than once.
     """
 
-    problem: Problem
+    known: Knowledge
     value_bound: float
     places: Mapping[Block, slice]
     parts: Sequence[tuple[PlannedSegment, int, Iterable[Part]]]
@@ -108,8 +113,6 @@ class Expectations:
 
     def design(
         self,
-        belief: Belief,
-        state: Believed,
         baseline: FloatArray,
         *,
         noise: float,
@@ -122,8 +125,8 @@ class Expectations:
         known, and is to be taken off the release. ``response``: who answers, where that is
         measured.
         """
-        bound, reward_bound = self.value_bound, self.problem.reward_bound
-        width = baseline.shape[-1]
+        known, bound, width = self.known, self.value_bound, baseline.shape[-1]
+        state, reward_bound = known.posterior, known.problem.reward_bound
         sums = {
             block: _Sums.empty(place.stop - place.start, width)
             for block, place in self.places.items()
@@ -145,7 +148,7 @@ class Expectations:
                 own.shift += piece @ (baseline[block] - base)
                 signal = np.sum((v @ state.factor[block]) ** 2, axis=1)
                 signal += (v @ (mean - base)) ** 2
-                residual = weights * (signal + noise_at(belief, v @ mean, reward_bound))
+                residual = weights * (signal + known.model.noise_at(known, v @ mean))
                 own.sampling += scale**2 * (psi * residual[:, None]).T @ psi
                 spread[block] += (v * decisions[:, None]).T @ v
                 number = float(weights.sum())
@@ -161,7 +164,7 @@ class Expectations:
                 total_variance += float(residual.sum())
                 left_out += float((decisions * part.left_out).sum())
         observations = {
-            block: self._observation(own, state, block, baseline, noise, response)
+            block: self._observation(own, block, baseline, noise, response)
             for block, own in sums.items()
         }
         return Design(
@@ -184,14 +187,14 @@ class Expectations:
     def _observation(
         self,
         own: _Sums,
-        state: Believed,
         block: Block,
         baseline: FloatArray,
         noise: float,
         response: Response | None,
     ) -> Observation:
         """What is said of a block; how blocks go together in an error of the rate is left out."""
-        covariance, base = noise**2 * np.eye(len(own.shift)) + own.sampling, baseline[block]
+        state, base = self.known.posterior, baseline[block]
+        covariance = noise**2 * np.eye(len(own.shift)) + own.sampling
         if response is not None:
             # An error of the measured rate: everything expected is off by a common factor.
             root = own.matrix @ state.factor[block]
@@ -205,6 +208,79 @@ class Expectations:
             sampling=own.sampling,
             participants=self.participants,
         )
+
+
+def read_release(known: Knowledge, release: Release, generator: np.random.Generator) -> Reading:
+    """What the release observed, who answered, and who came.
+
+    As planned, where the epoch went as planned; else by its segments and real counts.
+    """
+    plan = release.plan
+    problem, model, law = known.problem, known.model, known.context_law
+    segments, features = known.pending[plan.epoch], model.readable(plan.features)
+    design, response, moments = segments[0].design, known.response, None
+    vector, places = plan.layout.main(release.vector, plan.value_bound), model.places(features)
+    as_planned = (
+        len(segments) == 1
+        and release.participants == plan.length
+        and segments[0].learnt == known.belief.epochs
+    )
+    shifts: dict[Block, FloatArray] = {}
+    if design is None or not as_planned or problem.sends_products:
+        played = [model.played_again(segment, law.elsewhere, generator) for segment in segments]
+        moments = moments_of(release, segments, played, law, partial(model.coordinates, features))
+        if moments is not None:
+            law = law.observe(moments)
+        same_law = law.kind == known.context_law.kind == 0
+        if design is None or not as_planned or problem.rewards.measured or not same_law:
+            supports = [each.support(law) for each in played]
+            design, shifts, response = _expected(known, release, features, supports)
+    return Reading(
+        design=design,
+        told=[
+            (block, seen, vector[places[block]] - shifts.get(block, 0.0))
+            for block, seen in design.observations.items()
+            if seen.design.any()
+        ],
+        response=response,
+        law=law,
+        moments=moments,
+        whole=design.left_out <= _LEFT_OUT * known.options.rank_tolerance,
+    )
+
+
+def _expected(
+    known: Knowledge, release: Release, features: ProjectedFeatures, supports: Sequence[Supported]
+) -> tuple[Design, dict[Block, FloatArray], Response]:
+    """What is expected of the segments with their real counts, and who answered."""
+    plan, layout = release.plan, release.plan.layout
+    problem, model, response = known.problem, known.model, known.response
+    segments = known.pending[plan.epoch]
+    expected = Expectations(
+        known,
+        plan.value_bound,
+        model.places(features),
+        [
+            (segment, count, model.parts(features, segment, support))
+            for segment, count, support in zip(segments, release.counts, supports, strict=True)
+            if count > 0
+        ],
+    )
+    main_share, answered = 1.0, None
+    if not isinstance(layout, HistogramLayout):
+        main_share = known.options.main_share(
+            tail="tail" in layout.blocks, products=isinstance(layout, ProductLayout)
+        )
+    if "missing" in layout.blocks:
+        shares = model.prior.of_shares
+        answered = response = expected.measured(response, layout, release.vector, shares)
+    design, shifts = expected.design(
+        segments[0].baseline,
+        noise=noise_of_release(problem, plan, release.participants, main_share),
+        main_share=main_share,
+        response=answered,
+    )
+    return design, shifts, response
 
 
 def noise_of_release(problem: Problem, plan: EpochPlan, answers: int, main_share: float) -> float:
