@@ -33,6 +33,11 @@ class Mode:
     action: str | int | None = None
 
     @property
+    def active(self) -> bool:
+        """Whether the policy decides and learns."""
+        return self.name == "active"
+
+    @property
     def contributes(self) -> bool:
         """Whether visits are in a release, so that users' limits are used up."""
         return self.name != "default"

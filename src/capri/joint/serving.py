@@ -120,7 +120,7 @@ class Serving(ABC):
                 "a private policy replays no log: who is kept would depend on other users' data. "
                 "Build it with simulation_seed"
             )
-        if self._engine.mode.name != "active":
+        if not self._engine.mode.active:
             raise ConfigurationError('a log is replayed in mode "active" only')
         return self._serve(rows, None, None, None, None, wanted=wanted)
 
