@@ -10,20 +10,11 @@ from capri.epoch.rewards import rescaled
 from capri.epoch.storage import configuration_digest
 from capri.errors import BudgetError, ConfigurationError
 from capri.joint.engine import Engine
-<<<<<<< HEAD
-from capri.joint.persistence import Configuration
 from capri.learners.explain import explain, releases_prior
 from capri.learners.explanation import Explanation
 from capri.learners.presets import Options
 from capri.learners.prior import Prior
-=======
-from capri.learners.explain import explain
-from capri.learners.explanation import Explanation
-from capri.learners.presets import Options
-from capri.learners.prior import Prior
-from capri.learners.explain import releases_prior
 from capri.privacy.budget import NOTHING, PrivacyModel, Promise
->>>>>>> main
 from capri.privacy.certificate import Certificate
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger

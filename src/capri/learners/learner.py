@@ -43,7 +43,7 @@ from capri.learners.response import Response
 from capri.learners.segments import PlannedSegment, Played, Stage
 from capri.learners.warm_start import inferred
 from capri.learners.words import Watch
-from capri.privacy.promise import PrivacyModel
+from capri.privacy.budget import PrivacyModel
 from capri.spaces import context_chunks
 
 # Laws of up to so many pairs are kept with their segment: 2 MB each.

@@ -34,7 +34,7 @@ from capri.learners.reading import Reading, cuts_off_too_much, measured_square
 from capri.learners.tails import noise_of, pooled, restored_square, too_heavy
 from capri.learners.warm_start import inferred
 from capri.learners.words import Watch
-from capri.privacy.promise import PrivacyModel
+from capri.privacy.budget import PrivacyModel
 
 
 def taken_in(

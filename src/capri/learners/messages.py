@@ -18,17 +18,12 @@ from capri.features import ProjectedFeatures, Span, whitening_of
 from capri.learners.belief import Belief, Believed, Expected, Observation
 from capri.learners.boundary import Encoding, mean_of, shared_baseline
 from capri.learners.options import PracticalOptions
-<<<<<<< HEAD
 from capri.learners.overdispersion import Overdispersion
 from capri.learners.segments import Design, Estimated, Support, Supported
+from capri.privacy.budget import PrivacyModel
 from capri.privacy.histogram import HistogramLayout
 from capri.privacy.products import ProductLayout
-from capri.privacy.promise import PrivacyModel
 from capri.privacy.vector import VectorLayout
-=======
-from capri.learners.support import Support
-from capri.privacy.budget import PrivacyModel
->>>>>>> main
 
 # Overall loudness tried, relative to the most informative direction; the best prediction wins.
 _LOUDNESS = 2.0 ** np.arange(0.5, 24.0, 1.5)

@@ -14,14 +14,8 @@ from capri.learners.learner import PracticalLearner
 from capri.learners.messages import first_epoch_length
 from capri.learners.options import PracticalOptions
 from capri.learners.paper import PaperLearner, PaperOptions
-<<<<<<< HEAD
-from capri.learners.prior import Observed
-from capri.privacy.promise import PrivacyModel
-=======
-from capri.learners.learner import PracticalLearner
 from capri.learners.prior import Observed
 from capri.privacy.budget import PrivacyModel
->>>>>>> main
 from capri.schedule import Schedule
 from capri.spaces import FixedActions
 
