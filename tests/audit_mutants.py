@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 import capri
-from capri.audit.scenarios import Scenario, scenarios
+from capri.audit.plays import Scenario
+from capri.audit.scenarios import scenarios
 from capri.epoch.decide import Chooser
 from capri.epoch.encode import Encoder
 from capri.epoch.problem import Problem

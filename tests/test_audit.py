@@ -45,7 +45,8 @@ from capri.audit.proof import (
     proven_epsilon,
     proven_mu,
 )
-from capri.audit.scenarios import SCENARIOS, Scenario, scenarios
+from capri.audit.plays import Scenario
+from capri.audit.scenarios import SCENARIOS, scenarios
 from capri.audit.scenarios import audit_policy as audit
 from capri.errors import BudgetError, ConfigurationError
 from capri.privacy.calibration import analytic_multiplier
