@@ -17,7 +17,7 @@ from capri.arrays import FloatArray
 from capri.audit.attacker import Piece, Play, Reader, ShadowReader, Visit
 from capri.audit.proof import Sighting
 from capri.audit.run import PrivateRun, RehearsedStage
-from capri.epoch.decide import Decision
+from capri.epoch.decisions import Decision
 from capri.joint.policy import Capri
 from capri.spaces import ContextPool
 

@@ -26,7 +26,6 @@ from capri.files import digest_of
 from capri.learners.presets import Options
 from capri.learners.start import Observed, stored_prior
 from capri.privacy.certificate import Certificate
-from capri.privacy.randomness import Streams
 from capri.spaces import Contexts
 from capri.store.codec import packed, unpacked
 from capri.store.memory import MemoryRepository
@@ -34,6 +33,7 @@ from capri.store.repository import Repository, kept_actions
 from capri.store.rollback import Checkpoint, open_anchor
 from capri.store.sql import SqlRepository
 from capri.store.transaction import empty_store, open_database
+from capri.streams import Streams
 
 Described = tuple[dict[str, Any], dict[str, Any]]
 
