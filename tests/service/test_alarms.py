@@ -10,25 +10,29 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 import capri
 from capri.cli import app
-from capri.epoch.rewards import RewardTerms
+from capri.epoch.rewards import RewardScale, RewardTerms
+from capri.schema import Numeric, Schema
 from capri.service.auth import add_key
-from capri.service.monitoring import ColumnCounts, live_alarms, released_alarms
+from capri.service.decisions import ABSENT, UNKNOWN_COLUMN, UNREADABLE, BulkPolicy
+from capri.service.messages import DecisionRequest, RewardRequest
+from capri.service.monitoring import ColumnCounts, LiveCounts, Seen, live_alarms, released_alarms
 from capri.service.settings import load_settings
 from service_process import PATIENT, Running
 from waiting import PATIENCE
 
 ROWS = "age,plan\n20,free\n40,pro\n60,free\n80,pro\n"
 VISITOR = {"age": 41, "plan": "pro"}
+SCHEMA = Schema([Numeric("age", 0, 100)])
 
 
-@contextmanager
-def made_by_init(folder: Path, *flags: str, first: int = 60) -> Iterator[Running]:
-    """A service from a CSV of public rows and nothing else; epochs are short for the test."""
+def made_file(folder: Path, *flags: str, first: int) -> Path:
+    """A policy file from a CSV of public rows and nothing else; epochs are short for the test."""
     (folder / "rows.csv").write_text(ROWS)
     output = folder / "policy.toml"
     command = ["init", str(folder / "rows.csv"), "--actions", "mail,call", "--output", str(output)]
@@ -36,6 +40,13 @@ def made_by_init(folder: Path, *flags: str, first: int = 60) -> Iterator[Running
     assert made.exit_code == 0, made.output
     with output.open("a") as file:
         file.write(f"\n[options]\nfirst_epoch = {first}\n{PATIENT}")
+    return output
+
+
+@contextmanager
+def made_by_init(folder: Path, *flags: str, first: int = 60) -> Iterator[Running]:
+    """A service of a file that `init` made."""
+    made_file(folder, *flags, first=first)
     running = Running(folder, key=add_key(folder / "policy.keys", "tests", ["admin"]))
     running.start()
     try:
@@ -88,10 +99,10 @@ def test_rewards_after_the_wait_are_named_as_the_cause(tmp_path: Path) -> None:
 
 def test_no_rewards_at_all_are_named(tmp_path: Path) -> None:
     with made_by_init(tmp_path, "--reward-wait", "100") as shop:
-        visit(shop, 200)
+        visit(shop, 500)
         assert alarms(shop) == {}  # they may still come
         ids = visit(shop, 150)
-        assert alarms(shop)["no rewards"].startswith("None of 350 decisions has a reward")
+        assert alarms(shop)["no rewards"].startswith("None of 650 decisions has a reward")
         reward(shop, ids[:1])
         assert "no rewards" not in alarms(shop)
 
@@ -172,19 +183,108 @@ def test_releases_that_miss_their_moment_are_told_to_everybody() -> None:
     assert "3 of 40 releases" in late.text
 
 
+def told_of(visits: dict[str, int], rewards: dict[str, int], **more: Any) -> list[str]:
+    """Kinds of alarms of some counts."""
+    seen = Seen(visits=visits, rewards=rewards, **({"columns": ColumnCounts(SCHEMA)} | more))
+    return [alarm.kind for alarm in live_alarms(RewardTerms(wait=10), RewardScale(0, 1), seen)]
+
+
 def test_what_is_in_doubt_was_not_judged() -> None:
     """Neither a late reward nor one that came, and no visit that was looked at."""
-    columns = ColumnCounts(("age",))
-    for _ in range(3):
-        columns.note({"plan": "pro"})
-    doubtful = {"in doubt": 100, "refused": 100}
-    told = live_alarms(
-        RewardTerms(wait=10), {"served": 50} | doubtful, {"late": 3, "accepted": 47} | doubtful,
-        columns, 1.0,
-    )  # fmt: skip
-    assert [alarm.kind for alarm in told] == ["late rewards", "columns"]
-    told = live_alarms(RewardTerms(wait=10), {"served": 210}, doubtful, ColumnCounts(("age",)), 1.0)
-    assert [alarm.kind for alarm in told] == ["no rewards"]
+    columns = ColumnCounts(SCHEMA)
+    for _ in range(8):
+        columns.note([(ABSENT, "age"), (UNKNOWN_COLUMN, "agee")])
+    doubtful = {"in doubt": 1000, "refused": 1000}
+    visits, rewards = {"served": 50} | doubtful, {"late": 8, "accepted": 42} | doubtful
+    assert told_of(visits, rewards, columns=columns) == ["late rewards", "columns"]
+    assert told_of({"served": 510}, doubtful) == ["no rewards"]
+
+
+def test_few_of_many_raise_no_alarm() -> None:
+    """Honest services have a reward that comes late, or a client of last year, now and then."""
+    assert told_of({"served": 1000}, {"late": 60, "accepted": 940}, outside=60) == []
+    assert told_of({"served": 1000}, {"late": 80, "accepted": 920}, outside=80) == [
+        "late rewards",
+        "reward range",
+    ]
+
+
+def test_a_column_that_may_be_missing_may_be_left_out() -> None:
+    columns = ColumnCounts(Schema([Numeric("age", 0, 100, missing="own"), Numeric("sum", 0, 9)]))
+    for _ in range(60):
+        columns.note([(ABSENT, "age")])
+    assert told_of({"served": 60}, {"accepted": 1}, columns=columns) == []
+    for _ in range(60):
+        columns.note([(ABSENT, "sum"), (UNREADABLE, "age")])
+    assert told_of({"served": 120}, {"accepted": 1}, columns=columns) == ["columns"]
+    assert columns.said() == "missing 'sum' (60); unreadable 'age' (60)"
+
+
+# -- first hours, played in this process -----------------------------------------------------------
+
+WAIT, FIRST = 150, 200
+
+
+def first_hour(file: Path, seed: int, mistake: str = "") -> list[str]:
+    """Alarms after the wait and two epochs of what `init` makes; rewards come 100 decisions late.
+
+    Half of the decisions bring a reward, and one in a hundred of these comes after the wait.
+    """
+    policy = load_settings(file, thorough=False).policy(store=None, simulation_seed=seed)
+    schema = policy.contexts.schema
+    assert schema is not None
+    live = LiveCounts(lambda: policy.problem, schema)
+    bulk = BulkPolicy(policy, live.columns.note, live.outside)
+    draws, sent = np.random.default_rng(seed), list[tuple[int, str]]()
+    end = WAIT + FIRST + FIRST * 3 // 2 + 200
+    for place in range(0, end, 50):
+        contexts = [
+            {"age": float(age), "plan": ("free", "pro")[int(age) % 2]}
+            for age in draws.integers(20, 80, 50)
+        ]
+        if mistake == "columns":
+            contexts = [{"agee": each["age"], "plan": each["plan"]} for each in contexts]
+        elif mistake == "texts":
+            contexts = [each | {"age": str(each["age"])} for each in contexts]
+        made = bulk.decide([DecisionRequest(context=each) for each in contexts])
+        live.visits([each.status for each in made])
+        late = {"late rewards": 500}.get(mistake, 100)
+        sent += [
+            (place + (900 if draws.random() < 0.01 else late), each.id)
+            for each in made
+            if draws.random() < 0.5 and mistake != "no rewards"
+        ]
+        due = [number for at, number in sent if at <= place]
+        sent = [each for each in sent if each[0] > place]
+        value = 100.0 if mistake == "reward range" else 1.0
+        if due:
+            items = [RewardRequest(id=number, reward=value) for number in due]
+            live.rewards([each.status for each in bulk.reward(items)])
+    return [alarm.kind for alarm in live.alarms()]
+
+
+@pytest.fixture(scope="module")
+def file_of_init(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("init")
+    return made_file(folder, "--reward-wait", str(WAIT), first=FIRST)
+
+
+@pytest.mark.filterwarnings("ignore::capri.RewardIgnoredWarning", "ignore::capri.KernelWarning")
+@pytest.mark.parametrize("mistake", ["late rewards", "no rewards", "columns", "reward range"])
+def test_each_mistake_has_its_own_alarm(mistake: str, file_of_init: Path) -> None:
+    for seed in range(20):
+        assert first_hour(file_of_init, seed, mistake) == [mistake]
+
+
+@pytest.mark.filterwarnings("ignore::capri.RewardIgnoredWarning", "ignore::capri.KernelWarning")
+def test_numbers_sent_as_texts_are_named(file_of_init: Path) -> None:
+    assert first_hour(file_of_init, 1, "texts") == ["columns"]
+
+
+@pytest.mark.filterwarnings("ignore::capri.RewardIgnoredWarning", "ignore::capri.KernelWarning")
+def test_an_honest_hour_raises_no_alarm(file_of_init: Path) -> None:
+    for seed in range(200):
+        assert first_hour(file_of_init, seed) == []
 
 
 @pytest.mark.parametrize(

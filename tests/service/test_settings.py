@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from capri.cli import app
 from capri.errors import ConfigurationError
 from capri.kernels import Matern
+from capri.privacy.budget import Budget
 from capri.service.settings import load_settings
 from capri.spaces import ContextPool, FixedActions
 
@@ -88,6 +89,13 @@ def test_everything_that_may_be_declared(file: Path) -> None:
     assert settings.hosts == ("bandit.example",)
     assert settings.limits.rate == 7.0
     assert settings.default_store.endswith("policy.db")
+
+
+@pytest.mark.parametrize("delta", ["", "delta = 0\n"])
+def test_a_promise_needs_no_delta(file: Path, delta: str) -> None:
+    file.write_text(file.read_text().replace("delta = 1e-6\n", delta))
+    settings = load_settings(file)
+    assert settings.policy(store=None).budget == Budget(epsilon=1.5, delta=0.0)
 
 
 def test_actions_with_features_from_tables_and_files(file: Path) -> None:

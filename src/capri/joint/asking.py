@@ -10,17 +10,17 @@ from capri.epoch.rewards import rescaled
 from capri.epoch.storage import configuration_digest
 from capri.errors import BudgetError, ConfigurationError
 from capri.joint.engine import Engine
-from capri.joint.persistence import Configuration
 from capri.learners.explain import explain
 from capri.learners.explanation import Explanation
 from capri.learners.presets import Options
 from capri.learners.start import Prior
 from capri.learners.start.releases import releases_prior
+from capri.privacy.budget import NOTHING, PrivacyModel, Promise
 from capri.privacy.certificate import Certificate
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger
-from capri.privacy.promise import NOTHING, PrivacyModel, Promise
-from capri.privacy.randomness import Streams
+from capri.store.persistence import Configuration
+from capri.streams import Streams
 
 if TYPE_CHECKING:
     from capri.forecast.result import Forecast

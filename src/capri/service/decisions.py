@@ -12,7 +12,7 @@ boundary, the others are done by themselves.
 import sys
 from collections.abc import Callable, Sequence
 from itertools import islice
-from math import isfinite, nan
+from math import inf, isfinite, nan
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,8 @@ from msgspec import UNSET
 
 from capri.arrays import FloatArray
 from capri.cells import number_or_missing
-from capri.epoch.decide import Decisions, VisitStatus
-from capri.epoch.rewards import RewardStatus
+from capri.epoch.decisions import Decisions, VisitStatus
+from capri.epoch.rewards import RewardRule, RewardStatus
 from capri.errors import ConfigurationError, HorizonError
 from capri.joint.policy import Capri
 from capri.schema import Boolean, Categorical, Numeric, Schema
@@ -43,6 +43,9 @@ UNKNOWN_LEVEL = "unknown level"
 UNKNOWN_COLUMN = "unknown column"
 MARKS = (NO_RECORD, ABSENT, UNREADABLE, UNKNOWN_LEVEL, UNKNOWN_COLUMN)
 Marks = tuple[str, ...]
+# Kinds of marks with the columns that they are about.
+Findings = list[tuple[str, str]]
+Noted = Callable[[Findings], None]
 _LARGEST = sys.float_info.max
 _FEW = 6  # below it a row at a time is faster
 # An id that was never given and a reward that is late meet the same answer.
@@ -59,8 +62,8 @@ _STRANGERS = 4  # names of a set that are kept though no action has them: the ca
 class ContextReader:
     """Reads contexts by the schema of a policy."""
 
-    def __init__(self, schema: Schema, noted: Callable[[dict[Any, Any]], None]) -> None:
-        """``noted``: is handed contexts whose columns are not those of the schema."""
+    def __init__(self, schema: Schema, noted: Noted) -> None:
+        """``noted``: is told of each context that is marked, by kinds and names of columns."""
         self._noted = noted
         self._columns = [(column.name, column, _check(column)) for column in schema.columns]
         self._names = dict.fromkeys(schema.names).keys()
@@ -69,24 +72,22 @@ class ContextReader:
     def row(self, context: Any) -> tuple[list[float], Marks]:
         """The numbers of one context, NaN where nothing stands for a missing cell; its marks."""
         if not isinstance(context, dict):
-            return [nan] * self._dimension, (NO_RECORD,)
+            return [nan] * self._dimension, self._marks([(NO_RECORD, "")])
         numbers: list[float] = []
-        marks: list[str] = []
+        found: Findings = []
         known = 0
         for name, column, check in self._columns:
             cell = context.get(name)
             if name in context:
                 known += 1
             if (mark := ABSENT if cell is None else check(cell)) is not None:
-                marks.append(mark)
+                found.append((mark, name))
                 if mark is UNREADABLE:
                     cell = None
             numbers += column.encode_one(cell)
         if known < len(context):
-            marks.append(UNKNOWN_COLUMN)
-        if not known == len(context) == len(self._columns):
-            self._noted(context)
-        return numbers, tuple(dict.fromkeys(marks)) if marks else ()
+            found += self._strangers(context)
+        return numbers, self._marks(found) if found else ()
 
     def rows(self, contexts: list[Any]) -> tuple[FloatArray, list[Marks]]:
         """The same of several contexts, column by column; what is odd costs its own cell's time."""
@@ -95,35 +96,44 @@ class ContextReader:
             rows = np.array([numbers for numbers, _ in alone]).reshape(len(alone), self._dimension)
             return rows, [marks for _, marks in alone]
         records = [context if type(context) is dict else {} for context in contexts]
-        found: dict[int, list[str]] = {}
+        found: dict[int, Findings] = {}
         parts = []
         for name, column, check in self._columns:
             cells: Any = [record.get(name) for record in records]
             numbers = _finite(cells) if isinstance(column, Numeric) else None
             if numbers is None:
-                self._judge(cells, check, found)
+                self._judge(name, cells, check, found)
             parts.append(column.encode(cells if numbers is None else numbers))
         rows = np.concatenate(parts, axis=1)
+        marks: list[Marks] = [()] * len(contexts)
         for place, context in enumerate(contexts):
             if type(context) is not dict:
-                rows[place], found[place] = nan, [NO_RECORD]
-            elif context.keys() != self._names:
-                if context.keys() - self._names:
-                    found.setdefault(place, []).append(UNKNOWN_COLUMN)
-                self._noted(context)
-        marks: list[Marks] = [()] * len(contexts)
+                rows[place], found[place] = nan, [(NO_RECORD, "")]
+            elif context.keys() != self._names and context.keys() - self._names:
+                found.setdefault(place, []).extend(self._strangers(context))
         for place, each in found.items():
-            marks[place] = tuple(dict.fromkeys(each))
+            marks[place] = self._marks(each)
         return rows, marks
+
+    def _strangers(self, context: dict[Any, Any]) -> Findings:
+        return [(UNKNOWN_COLUMN, str(name)) for name in context if name not in self._names]
+
+    def _marks(self, found: Findings) -> Marks:
+        """What a caller is told: each kind once, no name."""
+        self._noted(found)
+        return tuple(dict.fromkeys(mark for mark, _ in found))
 
     @staticmethod
     def _judge(
-        cells: list[Any], check: Callable[[Any], str | None], found: dict[int, list[str]]
+        name: str,
+        cells: list[Any],
+        check: Callable[[Any], str | None],
+        found: dict[int, Findings],
     ) -> None:
         """Note what is the matter with each cell; what cannot be read is missing."""
         for place, cell in enumerate(cells):
             if (mark := ABSENT if cell is None else check(cell)) is not None:
-                found.setdefault(place, []).append(mark)
+                found.setdefault(place, []).append((mark, name))
                 if mark is UNREADABLE:
                     cells[place] = None
 
@@ -169,8 +179,10 @@ def _check(column: Column) -> Callable[[Any], str | None]:
 class BulkPolicy:
     """Serves visits and rewards of one policy, many in a call."""
 
-    def __init__(self, policy: Capri, noted: Callable[[dict[Any, Any]], None]) -> None:
-        """``noted``: is handed contexts whose columns are not those of the schema."""
+    def __init__(
+        self, policy: Capri, noted: Noted, outside: Callable[[int], None] = lambda _: None
+    ) -> None:
+        """``noted``: as of a :class:`ContextReader`. ``outside``: of rewards beyond their range."""
         schema = policy.contexts.schema
         if schema is None or policy.actions.names is None:
             raise ConfigurationError(
@@ -182,8 +194,13 @@ class BulkPolicy:
         # Without a store work begins when it is asked for.
         self.stored = policy.stored
         self.item_bytes = _ITEM_BYTES + _CELL_BYTES * (schema.dimension + policy.actions.count)
+        rule, self._outside = policy.problem.rewards.rule, outside
         # Whether a decision may have several rewards, each with a key.
-        self._keyed = policy.problem.rewards.rule.keyed
+        self._keyed = rule.keyed
+        scale = policy.problem.scale
+        # One of several rewards that are added up may lie anywhere: their sum has the range.
+        summed = rule is RewardRule.SUM
+        self._low, self._high = (-inf, inf) if summed else (scale.low, scale.high)
         # Fields that every visit and every reward must have.
         self.visit_needs = () if policy.problem.limit is None else ("user",)
         self.reward_needs = ("key",) if self._keyed else ()
@@ -306,11 +323,14 @@ class BulkPolicy:
 
     def reward(self, items: list[RewardRequest]) -> list[Any]:
         """What became of each reward."""
+        values = [number_or_missing(item.reward) for item in items]
         statuses = self._policy.update_many(
             [item.id for item in items],
-            np.array([number_or_missing(item.reward) for item in items], dtype=np.float64),
+            np.array(values, dtype=np.float64),
             keys=[item.key or "" for item in items] if self._keyed else None,
         )
+        if beyond := sum(value < self._low or value > self._high for value in values):
+            self._outside(beyond)
         return [_REWARDED[status] for status in statuses.tolist()]
 
 
@@ -327,7 +347,7 @@ def _answers(
 ) -> list[DecisionAnswer]:
     """Decisions by names."""
     epochs = [made.epoch] * len(made) if made.epochs is None else made.epochs.tolist()
-    names = made.names if made.called is None else None
+    names, called = made.names or (), made.called
     answers = []
     for place, (text, index, propensity, status, epoch, visit, mark) in enumerate(
         zip(
@@ -341,7 +361,7 @@ def _answers(
             strict=True,
         )
     ):
-        name = made.name_of(place) if names is None else names[index]
+        name = (names[index] if names else None) if called is None else called[place]
         answer = DecisionAnswer(
             text, name or str(index), propensity, epoch, VISIT_STATUSES[status], mark
         )

@@ -68,8 +68,9 @@ class JointHandlers:
         self._policy, self._guard, self._limits = policy, guard, guard.limits
         self._figures = figures
         schema = policy.contexts.schema
-        self.live = LiveCounts(policy.problem.rewards, schema.names if schema is not None else ())
-        self._bulk = bulk = BulkPolicy(policy, self.live.columns.note)
+        assert schema is not None  # as every policy file has it
+        self.live = LiveCounts(lambda: policy.problem, schema)
+        self._bulk = bulk = BulkPolicy(policy, self.live.columns.note, self.live.outside)
         self._quota = RewardQuota(guard.limits.rewards_each)
         self.item_bytes = bulk.item_bytes
 

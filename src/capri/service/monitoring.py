@@ -7,14 +7,25 @@ trust boundary, and nothing depends on them. What was released may be told to ev
 
 import time
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
+from math import sqrt
 from threading import Lock
 from typing import Any
 
 from capri.epoch.notice import Notice
 from capri.epoch.plan import EpochRecord
-from capri.epoch.rewards import RewardTerms
+from capri.epoch.problem import Problem
+from capri.epoch.rewards import RewardScale, RewardTerms
+from capri.schema import Schema
+from capri.service.decisions import (
+    ABSENT,
+    NO_RECORD,
+    UNKNOWN_COLUMN,
+    UNKNOWN_LEVEL,
+    UNREADABLE,
+)
 
 OUTSIDE = (
     "Made of live counts, which are private: a setting that is changed because of them depends on "
@@ -22,8 +33,18 @@ OUTSIDE = (
 )
 _ENOUGH = 50  # rewards or visits, below which a share says little
 _SHARE = 0.05  # of rewards or visits, from which an alarm is raised
-_SILENT = 200  # decisions without any reward, beyond those whose rewards are still awaited
+# Decisions without any reward, beyond those whose rewards are still awaited: where one in a hundred
+# brings one, 99 of 100 services have met it by then.
+_SILENT = 500
 _NAMES, _LETTERS = 16, 40  # names of columns that are kept, and how much of each
+# What an alarm calls each kind of mark.
+_TOLD = {
+    UNKNOWN_COLUMN: "unknown",
+    ABSENT: "missing",
+    UNREADABLE: "unreadable",
+    UNKNOWN_LEVEL: "of no declared level",
+    NO_RECORD: "no record",
+}
 _UNSETTLED = ("refused", "in doubt")  # items of which nothing is known to be done
 _COUNTED = ("served", "shadow")  # visits whose rewards are of use
 _KEPT = 2000  # latencies that quantiles are of
@@ -31,76 +52,105 @@ _MINUTES = 60
 
 
 class ColumnCounts:
-    """How often requests had columns that were not declared, or lacked some that were.
+    """How often contexts had columns that were not declared, or cells that nobody can read.
 
-    Names are as public as the schema; what stands under them is not looked at.
+    Names are as public as the schema; what stands under them is not looked at. A column that may
+    be missing, by its declaration, may be left out.
     """
 
-    def __init__(self, declared: tuple[str, ...]) -> None:
-        self.declared = declared
+    def __init__(self, schema: Schema) -> None:
+        self.declared = schema.names
+        self._optional = {
+            each.name for each in schema.columns if getattr(each, "missing", None) is not None
+        }
         self.visits = 0
-        self.unknown: Counter[str] = Counter()
-        self.absent: Counter[str] = Counter()
+        self._names: dict[str, Counter[str]] = {kind: Counter() for kind in _TOLD}
         self._lock = Lock()
 
-    def note(self, context: Mapping[Any, Any]) -> None:
-        """One context whose columns are not those that were declared."""
+    def note(self, found: Iterable[tuple[str, str]]) -> None:
+        """What is the matter with one context: kinds, with the columns that they are about."""
+        told = [each for each in found if each[0] != ABSENT or each[1] not in self._optional]
+        if not told:
+            return
         with self._lock:
             self.visits += 1
-            self.absent.update(name for name in self.declared if name not in context)
-            for name in context:
-                if name not in self.declared:
-                    shown = str(name)[:_LETTERS]
-                    if shown in self.unknown or len(self.unknown) < _NAMES:
-                        self.unknown[shown] += 1
+            for kind, name in told:
+                names, shown = self._names[kind], name[:_LETTERS]
+                if shown in names or len(names) < _NAMES:
+                    names[shown] += 1
 
     def said(self) -> str:
-        """Unknown and missing names with their counts, the most frequent first."""
+        """What was found with its counts, the most frequent names first."""
         with self._lock:
             return "; ".join(
-                f"{kind} {', '.join(f'{name!r} ({count:,})' for name, count in found)}"
-                for kind, names in (("unknown", self.unknown), ("missing", self.absent))
-                if (found := names.most_common(_NAMES))
+                f"{_TOLD[kind]} {', '.join(_counted(*each) for each in names.most_common(_NAMES))}"
+                for kind, names in self._names.items()
+                if names
             )
 
 
-def live_alarms(
-    terms: RewardTerms,
-    visits: Mapping[str, int],
-    rewards: Mapping[str, int],
-    columns: ColumnCounts,
-    seconds: float,
-) -> Iterator[Notice]:
-    """Of the counts of one process, which it has kept for so many seconds: for operators."""
-    judged = _settled(rewards)
-    late = rewards.get("late", 0)
-    if judged >= _ENOUGH and late >= _SHARE * judged:
+def _counted(name: str, count: int) -> str:
+    return f"{name!r} ({count:,})" if name else f"({count:,})"
+
+
+def _clearly(count: int, of: int) -> bool:
+    """Whether a count is more than a share of :data:`_SHARE` makes by chance.
+
+    ``count >= s n + 3 sqrt(s (1 - s) n)``: where few of many rewards are late it stays quiet.
+    """
+    return of >= _ENOUGH and count >= _SHARE * of + 3 * sqrt(_SHARE * (1 - _SHARE) * of)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What one process has counted: visits and rewards by status, and rewards beyond the range."""
+
+    visits: Mapping[str, int]
+    rewards: Mapping[str, int]
+    columns: ColumnCounts
+    outside: int = 0
+    seconds: float = 0.0
+
+
+def live_alarms(terms: RewardTerms, scale: RewardScale, seen: Seen) -> Iterator[Notice]:
+    """Of the counts of one process, for operators: each names one mistake, and its cause."""
+    judged, late = _settled(seen.rewards), seen.rewards.get("late", 0)
+    if _clearly(late, judged):
         text = (
             f"{_percent(late / judged)} of {judged:,} rewards came after {_wait(terms)}, or under "
             "an id that was never given, and were discarded. A longer wait under [reward] of the "
             "policy file keeps them."
         )
         yield Notice(kind="late rewards", text=text)
-    counted = sum(visits.get(name, 0) for name in _COUNTED)
-    wait = terms.wait
-    over = (
-        counted >= _SILENT and seconds > wait.total_seconds()
-        if isinstance(wait, timedelta)
-        else counted >= _SILENT + wait
-    )
-    if over and not judged:
+    counted = sum(seen.visits.get(name, 0) for name in _COUNTED)
+    if not judged and _is_over(terms.wait, counted, seen.seconds):
         text = (
             f"None of {counted:,} decisions has a reward, and {_wait(terms)} is over for the first "
             "of them: is POST /v1/rewards called, with the ids of the decisions?"
         )
         yield Notice(kind="no rewards", text=text)
-    seen = _settled(visits)
-    if seen >= _ENOUGH and columns.visits >= _SHARE * seen:
+    if _clearly(seen.outside, judged):
         text = (
-            f"{_percent(columns.visits / seen)} of {seen:,} visits have other columns than "
-            f"declared: {columns.said()}. Declared are {', '.join(map(repr, columns.declared))}."
+            f"{_percent(seen.outside / judged)} of {judged:,} rewards lie outside of the range "
+            f"from {scale.low:g} to {scale.high:g}, and were clipped to it: send them in the units "
+            "of the policy file. The range itself is part of the promise and cannot be changed."
+        )
+        yield Notice(kind="reward range", text=text)
+    visits, columns = _settled(seen.visits), seen.columns
+    if _clearly(columns.visits, visits):
+        text = (
+            f"{_percent(columns.visits / visits)} of {visits:,} visits have other columns than "
+            f"declared, or cells that cannot be read: {columns.said()}. Declared are "
+            f"{', '.join(map(repr, columns.declared))}."
         )
         yield Notice(kind="columns", text=text)
+
+
+def _is_over(wait: int | timedelta, counted: int, seconds: float) -> bool:
+    """Whether so many decisions should have brought a reward by now."""
+    if isinstance(wait, timedelta):
+        return counted >= _SILENT and seconds > wait.total_seconds()
+    return counted >= _SILENT + wait
 
 
 def released_alarms(
@@ -146,10 +196,11 @@ def _wait(terms: RewardTerms) -> str:
 class LiveCounts:
     """Counts of one process since it started."""
 
-    def __init__(self, terms: RewardTerms, columns: tuple[str, ...]) -> None:
-        """``columns``: the names that contexts were declared with."""
-        self._since, self._terms = time.time(), terms
-        self.columns = ColumnCounts(columns)
+    def __init__(self, problem: Callable[[], Problem], schema: Schema) -> None:
+        """``problem``: what is served now; its terms may change."""
+        self._since, self._problem = time.time(), problem
+        self.columns = ColumnCounts(schema)
+        self._outside = 0
         self._visits: Counter[str] = Counter()
         self._rewards: Counter[str] = Counter()
         self._seconds: dict[str, deque[float]] = {}
@@ -168,6 +219,25 @@ class LiveCounts:
         """Some rewards were judged."""
         self._rewards.update(statuses)
 
+    def outside(self, count: int) -> None:
+        """Some rewards lie beyond their range."""
+        self._outside += count
+
+    def seen(self) -> Seen:
+        """All that alarms are made of."""
+        return Seen(
+            visits=self._visits,
+            rewards=self._rewards,
+            columns=self.columns,
+            outside=self._outside,
+            seconds=time.time() - self._since,
+        )
+
+    def alarms(self) -> list[Notice]:
+        """What operators are told of these counts."""
+        problem = self._problem()
+        return [*live_alarms(problem.rewards, problem.scale, self.seen())]
+
     def took(self, what: str, seconds: float) -> None:
         """How long a request took."""
         kept = self._seconds.get(what)
@@ -182,16 +252,7 @@ class LiveCounts:
             "since": self._since,
             "visits": dict(self._visits),
             "rewards": dict(self._rewards),
-            "alarms": [
-                alarm.to_dict()
-                for alarm in live_alarms(
-                    self._terms,
-                    self._visits,
-                    self._rewards,
-                    self.columns,
-                    time.time() - self._since,
-                )
-            ],
+            "alarms": [alarm.to_dict() for alarm in self.alarms()],
             "alarms_mean": OUTSIDE,
             "minutes": [{"minute": minute, "decisions": count} for minute, count in self._minutes],
             "milliseconds": {

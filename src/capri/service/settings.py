@@ -20,8 +20,7 @@ from capri.files import Given, Source, whole_from, write_atomically
 from capri.joint.policy import Capri
 from capri.kernels import KERNEL_NAMES, from_dict, kernel_by_name
 from capri.local.aggregator import LocalCapri
-from capri.privacy.budget import Budget
-from capri.privacy.promise import PrivacyModel
+from capri.privacy.budget import Budget, PrivacyModel
 from capri.schema import Schema
 from capri.service.auth import ServiceLimits
 from capri.service.tables import TIME, UNITS, read_actions, read_column, read_contexts, read_limits
@@ -213,13 +212,10 @@ def _table(given: Given, key: str, allowed: tuple[str, ...]) -> Given:
 
 def _budget(given: Given) -> Budget:
     if not given.has("budget"):
-        raise given.error("budget is missing: give a table [budget] with epsilon and delta")
+        raise given.error("budget is missing: give a table [budget] with epsilon")
     inner = _table(given, "budget", ("epsilon", "delta"))
     epsilon = inner.number("epsilon", None, lambda value: 0 < value < np.inf, "a positive number")
-    local = given.take("model") == PrivacyModel.LOCAL  # whose reports need no delta
-    delta = 0.0
-    if inner.has("delta") or not local:
-        delta = inner.number("delta", None, lambda value: 0 < value < 1, "between 0 and 1")
+    delta = inner.number("delta", 0.0, lambda value: 0 <= value < 1, "0, or between 0 and 1")
     with inner.at("epsilon", "delta"):
         return Budget(epsilon=epsilon, delta=delta)
 
