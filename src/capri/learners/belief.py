@@ -120,7 +120,7 @@ class Posterior:
 
     ``weights``: logarithms of the weights of candidate kernels, where the evidence weighs some.
     ``evidence``: its logarithm, up to what does not depend on the prior. ``doubt``: how far what
-    was known before the first user is from ``f`` (:mod:`capri.learners.start.head`).
+    was known before the first user is from ``f`` (:mod:`capri.learners.warm_start`).
     ``reach``: what the prior's deviations were multiplied by (learners/boundary.py).
     """
 
