@@ -16,7 +16,7 @@ import capri
 from capri.choices import successor
 from capri.epoch.problem import Problem, with_actions
 from capri.store.codec import BytesCodec, unpacked
-from capri.store.repository import kept_actions
+from capri.store.repository import kept_version
 from capri.store.sql import ANCHORED
 from fault_journal import Change, Journal, Visit
 from fault_worker import ACTIONS
@@ -52,7 +52,7 @@ class History:
             if kind != ANCHORED  # by who opened it first: see Verdict.check_anchor
         ]
         self._digests = [
-            sha256(kept_actions(self._with(change.call["actions"]), BytesCodec())).hexdigest()
+            sha256(kept_version(self._with(change.call["actions"]), BytesCodec())).hexdigest()
             if change.call["op"] == "catalogue"
             else ""
             for change in self._changes

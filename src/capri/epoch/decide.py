@@ -26,6 +26,7 @@ class VisitStatus(IntEnum):
     OVER_LIMIT = 2  # its user has contributed as often as allowed: counts for nothing
     DEFAULT = 3  # mode "default": the named action was played, nothing is learnt
     SHADOW = 4  # mode "shadow": another system decided, and counts in the shadow estimate alone
+    FROZEN = 5  # mode "frozen": played by what was learnt before, nothing is learnt from it
 
     def __str__(self) -> str:
         return self.name.lower().replace("_", " ")

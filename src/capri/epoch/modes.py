@@ -10,6 +10,8 @@ towards the length of its epoch; only in mode "active" does it teach the learner
     default    a named action for everybody, with propensity 1; visits count for nothing. Rules and
                users' own sets still hold: who may not have it gets the default law. Floors and
                ceilings rest
+    frozen     the policy decides by what it has learnt; visits count for nothing, and there is no
+               horizon. So it goes on where the horizon is reached
 """
 
 from collections.abc import Sequence
@@ -29,9 +31,9 @@ from capri.errors import ConfigurationError, ShapeError
 from capri.privacy.promise import PrivacyModel
 from capri.spaces import Actions, FixedActions
 
-MODES = ("active", "shadow", "default")
+MODES = ("active", "shadow", "default", "frozen")
 # Plain numbers: looking up a member of an enumeration takes long.
-_, INVALID_CONTEXT, OVER_LIMIT, DEFAULT, SHADOW = (int(status) for status in VisitStatus)
+_, INVALID_CONTEXT, OVER_LIMIT, DEFAULT, SHADOW, FROZEN = (int(status) for status in VisitStatus)
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,12 @@ class Mode:
     @property
     def contributes(self) -> bool:
         """Whether visits are in a release, so that users' limits are used up."""
-        return self.name != "default"
+        return self.name in ("active", "shadow")
+
+    @property
+    def frozen(self) -> bool:
+        """Whether it goes on for ever by what is known."""
+        return self.name == "frozen"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
@@ -200,6 +207,9 @@ def serve(
         named = mode.place(problem.actions)
         action, propensity = chooser.named(named, rows, valid, uniform, available)
         return Served(np.full(count, DEFAULT), np.full(count, -1), action, propensity)
+    if mode.frozen:  # a status for all: how many contexts are sound is private
+        _, action, propensity = chooser.draw(rows, valid, uniform, available)
+        return Served(np.full(count, FROZEN), np.full(count, -1), action, propensity)
     status = np.zeros(count, dtype=np.int64)
     if within is not None:
         status[~within] = OVER_LIMIT

@@ -5,7 +5,7 @@ policy's repository with its configuration.
 """
 
 import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from capri.epoch.storage import (
 )
 from capri.errors import BudgetError, ConfigurationError, PrivacyLeakWarning, StorageError
 from capri.files import digest_of
+from capri.learners.options import PracticalOptions
 from capri.learners.presets import Options
 from capri.learners.start import Observed, stored_prior
 from capri.privacy.certificate import Certificate
@@ -30,7 +31,7 @@ from capri.privacy.randomness import Streams
 from capri.spaces import Contexts
 from capri.store.codec import packed, unpacked
 from capri.store.memory import MemoryRepository
-from capri.store.repository import Repository, kept_actions
+from capri.store.repository import Repository, kept_version
 from capri.store.rollback import Checkpoint, open_anchor
 from capri.store.sql import SqlRepository
 from capri.store.transaction import empty_store, open_database
@@ -48,14 +49,25 @@ class Configuration:
     blocks: bool | None  # as it was asked for
     observed: Observed | None  # what is known beforehand
 
+    def now(self, problem: Problem) -> "Configuration":
+        """With the schedule of a problem, where that was changed."""
+        terms = problem.schedule
+        if terms is None:
+            return self
+        options = self.options
+        if isinstance(options, PracticalOptions):
+            options = replace(options, first_epoch=terms.first_epoch, growth=terms.growth)
+        return replace(self, horizon=terms.horizon, options=options)
+
     def described(self, problem: Problem) -> Described:
         """Values and arrays, as a file and a store say it."""
         values, arrays = problem_state(problem)
+        now = self.now(problem)
         configuration: dict[str, Any] = {
             "problem": values,
-            "horizon": self.horizon,
+            "horizon": now.horizon,
             "preset": self.preset,
-            "options": asdict(self.options),
+            "options": asdict(now.options),
         }
         if self.observed is not None:
             configuration["prior"], told = self.observed.state()
@@ -64,13 +76,13 @@ class Configuration:
 
     def settings(self, problem: Problem) -> dict[str, Any]:
         """The arguments that build such a policy again."""
-        limit = problem.limit
+        limit, now = problem.limit, self.now(problem)
         settings: dict[str, Any] = {
             "kernel": problem.kernel,
             "actions": problem.actions,
             "contexts": problem.contexts,
             "budget": problem.budget,
-            "horizon": self.horizon,
+            "horizon": now.horizon,
             **problem.scale.arguments(),
             "model": str(problem.model),
             "preset": self.preset,
@@ -79,7 +91,7 @@ class Configuration:
             "limits": problem.limits,
             "prior": self.observed,
             **problem.rewards.arguments(),
-            **asdict(self.options),
+            **asdict(now.options),
         }
         if "blocks" in settings:  # as it was asked for: other actions may need the other learner
             settings["blocks"] = self.blocks
@@ -271,7 +283,7 @@ class Saved:
         assert isinstance(repository, MemoryRepository)
         if streams.simulated:
             streams.restore(self.values["streams"])
-        actions = kept_actions(course.learner.problem, repository.codec)
+        actions = kept_version(course.learner.problem, repository.codec)
         repository.restore(self.values["repository"], self.arrays, actions)
         head, arrays = repository.codec.unpack(
             repository.value("laws", "state", generation=repository.own_law)

@@ -43,7 +43,7 @@ from capri.privacy.ledger import Ledger, ReleaseEvent
 from capri.privacy.promise import PrivacyModel
 from capri.privacy.randomness import Streams
 from capri.spaces import FixedActions
-from capri.store.codec import DEFAULT, SHADOW, VOID
+from capri.store.codec import DEFAULT, FROZEN, SHADOW, VOID
 from capri.store.repository import EpochPart, OvertakenError
 from capri.store.view import CLOSED, RELEASED, WAITING, EpochRow, Unit
 
@@ -151,7 +151,7 @@ def settled_sum(
         which = np.searchsorted(np.asarray(starts), numbers, side="right") - 1
         # By the mode, which is public. A visit that is void for another reason is counted.
         apart = (played.status == SHADOW) | (played.status >= VOID)
-        teaching = ~apart & (played.status != DEFAULT)
+        teaching = ~apart & ~np.isin(played.status, (DEFAULT, FROZEN))
         counts += np.bincount(which[teaching], minlength=len(segments))
         combined = np.full(len(numbers), np.nan)
         combined[np.searchsorted(numbers, rewarded)] = rewards

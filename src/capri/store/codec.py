@@ -139,7 +139,7 @@ class PlainCodec(Codec):
 
 
 # What the policy did not decide: it teaches nothing. A void one is in shadow mode and not counted.
-DEFAULT, SHADOW, VOID = 3, 4, 16
+DEFAULT, SHADOW, FROZEN, VOID = 3, 4, 5, 16
 _OWNER = 17
 
 
@@ -215,7 +215,7 @@ def blank(blob: bytes) -> bytes:
     status = blob[0]
     if status == SHADOW or status & VOID:
         status = VOID | 1
-    elif status != DEFAULT:
+    elif status not in (DEFAULT, FROZEN):
         status = 1
     return bytes([status]) + bytes(len(_without_owner(blob)) - 1)
 
