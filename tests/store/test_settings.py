@@ -132,7 +132,7 @@ def test_an_epoch_keeps_the_wait_it_was_planned_with(url: str) -> None:
         old, new = made[0], made[-1]
         assert old.epoch == 1
         assert policy.update(new, 0.5) is RewardStatus.ACCEPTED
-        policy.close_epoch()
+        policy.close_epoch(early=True)
         with pytest.raises(StorageError, match=r"problem\.rewards\.wait"):
             Capri(**SETTINGS | {"reward_wait": 0}, store=url)
         Capri(**SETTINGS | {"reward_wait": 100}, store=url).close()

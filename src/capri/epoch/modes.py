@@ -54,9 +54,9 @@ class Mode:
         return self.name in ("active", "shadow")
 
     @property
-    def frozen(self) -> bool:
-        """Whether it goes on for ever by what is known."""
-        return self.name == "frozen"
+    def endless(self) -> bool:
+        """Whether it goes on beyond the horizon, since visits count for nothing."""
+        return not self.contributes
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
@@ -207,7 +207,7 @@ def serve(
         named = mode.place(problem.actions)
         action, propensity = chooser.named(named, rows, valid, uniform, available)
         return Served(np.full(count, DEFAULT), np.full(count, -1), action, propensity)
-    if mode.frozen:  # a status for all: how many contexts are sound is private
+    if mode.name == "frozen":  # a status for all: how many contexts are sound is private
         _, action, propensity = chooser.draw(rows, valid, uniform, available)
         return Served(np.full(count, FROZEN), np.full(count, -1), action, propensity)
     status = np.zeros(count, dtype=np.int64)

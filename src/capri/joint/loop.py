@@ -336,7 +336,7 @@ class EpochLoop:
         self._advance(
             PlanRequest(
                 plan=(number, first),
-                endless=self.state.ground.mode.frozen,
+                endless=self.state.ground.mode.endless,
                 renewed=renewed,
                 catalogue=version,
             ),

@@ -5,6 +5,7 @@ policy's repository with its configuration.
 """
 
 import warnings
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -15,6 +16,7 @@ from capri.epoch.history import History, make_room, note_load
 from capri.epoch.problem import Problem
 from capri.epoch.rewards import RewardTerms
 from capri.epoch.storage import (
+    actions_from_state,
     damage_as_storage_error,
     problem_arguments,
     problem_state,
@@ -28,7 +30,7 @@ from capri.learners.presets import Options
 from capri.learners.start import Observed, stored_prior
 from capri.privacy.certificate import Certificate
 from capri.privacy.randomness import Streams
-from capri.spaces import Contexts
+from capri.spaces import Actions, Contexts
 from capri.store.codec import packed, unpacked
 from capri.store.memory import MemoryRepository
 from capri.store.repository import Repository, kept_version
@@ -121,17 +123,32 @@ _WITHOUT_ANCHOR = (
 
 
 def stored_settings(url: str, contexts: Contexts | None) -> dict[str, Any]:
-    """The arguments that the policy of a store was built with."""
-    database = open_database(url, create=False)
-    try:
+    """The arguments that the policy of a store is built with, the actions as they were at first."""
+    with closing(open_database(url, create=False)) as database:
         found = SqlRepository(database, None).configuration()
-    finally:
-        database.close()
     if found is None:
         raise empty_store(repr(database))
+    return _settings(*_joint(found, database), contexts)
+
+
+def _joint(found: Described, database: object) -> Described:
     if found[0].get("kind") is not None:
         raise StorageError(f"{database!r} holds what devices report: open it with LocalCapri.open")
-    return _settings(*found, contexts)
+    return found
+
+
+def stored_now(url: str) -> tuple[dict[str, Any], Actions] | None:
+    """As :func:`stored_settings`, and the actions as they are now; None for an empty store."""
+    with closing(open_database(url)) as database:
+        repository = SqlRepository(database, None)
+        if (found := repository.configuration()) is None:
+            return None
+        settings = _settings(*_joint(found, database), None)
+        kept = repository.read(lambda unit: unit.select("catalogues", ("version", "actions")))
+        if not kept:
+            return settings, settings["actions"]
+        values, arrays = repository.codec.unpack(max(kept)[1])
+        return settings, actions_from_state(values, arrays["rows"])
 
 
 def open_store(

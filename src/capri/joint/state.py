@@ -151,16 +151,16 @@ class PublicState:
 
     @property
     def horizon(self) -> int | None:
-        """Decisions there may be; None for any number, as where the mode is "frozen"."""
-        if self.view.mode.frozen:
+        """Decisions there may be; None for any number, as where visits count for nothing."""
+        if self.view.mode.endless:
             return None
         schedule = self.latest(self.view).schedule
         return self._horizon if schedule is None else schedule.horizon
 
     def length(self, number: int, first: int) -> int:
         """Decisions of an epoch that begins at a slot; 0 at the horizon."""
-        schedule, frozen = self.latest(self.ground).schedule, self.ground.mode.frozen
-        return self.course.length(number, first, schedule, endless=frozen)
+        schedule, endless = self.latest(self.ground).schedule, self.ground.mode.endless
+        return self.course.length(number, first, schedule, endless=endless)
 
     def problems(self, view: View) -> list[Problem]:
         """With every version of the actions that is played, or about to be."""
