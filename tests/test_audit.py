@@ -52,7 +52,7 @@ from capri.privacy.calibration import analytic_multiplier
 from capri.privacy.mechanism import Norm
 from capri.privacy.noise import SecureNoise
 from capri.privacy.products import ProductLayout
-from capri.privacy.randomness import Streams
+from capri.streams import Streams
 
 EPSILON, CLAIM = 4.0, 0.92493
 SURE = 0.99999

@@ -10,10 +10,10 @@ import pytest
 import capri
 from builders import ACTIONS, CONTEXTS, play_epoch, small_policy
 from capri.errors import ConfigurationError
+from capri.privacy.budget import PrivacyModel
 from capri.privacy.certificate import Certificate, certify_policy
 from capri.privacy.certificate.beliefs import in_words, likely
 from capri.privacy.ledger import Ledger
-from capri.privacy.promise import PrivacyModel
 
 AUDIT = {
     "model": "joint", "delta": 1e-5, "confidence": 0.999, "passed": True,

@@ -11,7 +11,7 @@ import pytest
 from capri import Capri, ContextSampler
 from capri.arrays import FloatArray
 from capri.joint.planner import PlannerProcess, PlanRequest, planned
-from capri.privacy.randomness import Streams
+from capri.streams import Streams
 from stored_policies import CONTEXTS, context, course, policy
 
 DUMPS = pickle.dumps

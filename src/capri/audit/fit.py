@@ -26,11 +26,11 @@ from capri.audit.proof import (
 from capri.errors import BudgetError, ConfigurationError
 from capri.privacy.gate import Gate, noise_source
 from capri.privacy.ledger import Ledger
-from capri.privacy.randomness import Streams
 from capri.regression.estimator import PrivateKernelRidge
 from capri.regression.options import Options, checked
 from capri.regression.sources import one_block
 from capri.regression.stage import EVERYONE
+from capri.streams import Streams
 
 # For how many runs of the first attack each is run once.
 _ATTACKS = {"release": 1, "leverage": 20, "difference": 20, "fork": 20}

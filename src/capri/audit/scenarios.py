@@ -27,7 +27,7 @@ from capri.audit.proof import (
     share_of,
 )
 from capri.audit.run import PrivateRun, RehearsedStage
-from capri.epoch.decide import Decision
+from capri.epoch.decisions import Decision
 from capri.epoch.limits import Limits
 from capri.epoch.notice import unsaid
 from capri.epoch.rewards import AS_ESTIMATED

@@ -115,7 +115,7 @@ class Course:
         self._schedule = schedule
         self._draws = draws
         self._records: list[EpochRecord] = []
-        self._plans: list[str] = []  # digests
+        self.plans: list[str] = []  # the digest of each record's plan
         self._unlearnt: Release | None = None
         self._plan_seconds = 0.0
         self.hooks.warn(learner.notices)
@@ -153,11 +153,6 @@ class Course:
     def learnt(self) -> int:
         """How many releases were learnt from."""
         return len(self._records)
-
-    @property
-    def plans(self) -> list[str]:
-        """The digest of each record's plan."""
-        return list(self._plans)
 
     @property
     def closed(self) -> int:
@@ -256,7 +251,7 @@ class Course:
             mismatch=lesson.mismatch,
             notices=unheard((*self.learner.notices, *lesson.notices), self._told),
         )
-        self._plans = [*self._plans[: len(self._records)], plan_digest(plan)]
+        self.plans = [*self.plans[: len(self._records)], plan_digest(plan)]
         self._records.append(record)
         self._unlearnt = None
         self.hooks.tell(self._records)
@@ -271,7 +266,7 @@ class Course:
         self.learn()
         values, arrays = self.learner.state()
         records = [record.to_dict() for record in self._records]
-        return {"epochs": records, "plans": self.plans, "learner": values}, arrays
+        return {"epochs": records, "plans": list(self.plans), "learner": values}, arrays
 
     def restore(
         self, values: dict[str, Any], arrays: dict[str, FloatArray], plan_seconds: float
@@ -279,7 +274,7 @@ class Course:
         """Go on from :meth:`state`, in an epoch that took so long to plan."""
         self._records = [EpochRecord.from_dict(record) for record in values["epochs"]]
         self.hooks.skip(len(self._records))
-        self._plans = values["plans"]
+        self.plans = values["plans"]
         with one_blas_thread():  # as when it was learnt: a loaded policy goes on to the bit
             self.learner.restore((values["learner"], arrays))
         self._plan_seconds = plan_seconds
@@ -375,7 +370,7 @@ class PublicFace(ABC):
 
     def _rows(self, contexts: object) -> FloatArray:
         public = self._problem.contexts
-        return as_contexts(public.encoded(contexts), public.dimension)
+        return as_contexts(contexts, public.dimension, public.schema)
 
     def estimate(self, contexts: object) -> FloatArray:
         """Public estimates of ``f`` for every action, ``(n, n_actions)``; 0 before any release."""
@@ -407,7 +402,7 @@ class PublicFace(ABC):
         with self._lock:
             digests: dict[str, Any] = {
                 "configuration": configuration_digest(*self._configuration()),
-                "plans": self._course.plans,
+                "plans": list(self._course.plans),
             }
             if (checkpoint := self._checkpoint()) is not None:
                 digests["store"] = checkpoint

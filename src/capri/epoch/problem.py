@@ -13,10 +13,9 @@ from capri.epoch.limits import Limits
 from capri.epoch.rewards import RewardScale, RewardTerms
 from capri.errors import ConfigurationError
 from capri.kernels import Auto, Kernel, check_bounded
-from capri.privacy.budget import Budget, warn_of_large_delta
+from capri.privacy.budget import Budget, PrivacyModel, warn_of_large_delta
 from capri.privacy.calibration import laplace_scale, noise_multiplier
 from capri.privacy.mechanism import Norm
-from capri.privacy.promise import PrivacyModel
 from capri.privacy.shuffle import Shuffle
 from capri.privacy.sphere import Sphere, sphere
 from capri.privacy.users import UserLimit

@@ -16,11 +16,11 @@ from capri.learners.explanation import Explanation
 from capri.learners.presets import Options
 from capri.learners.start import Prior
 from capri.learners.start.releases import releases_prior
+from capri.privacy.budget import NOTHING, PrivacyModel, Promise
 from capri.privacy.certificate import Certificate
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger
-from capri.privacy.promise import NOTHING, PrivacyModel, Promise
-from capri.privacy.randomness import Streams
+from capri.streams import Streams
 
 if TYPE_CHECKING:
     from capri.forecast.result import Forecast

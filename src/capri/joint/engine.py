@@ -14,9 +14,8 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from capri.arrays import FloatArray, IntArray
 from capri.epoch.course import Course
-from capri.epoch.ids import SIMULATED, DecisionIds
+from capri.epoch.decisions import SIMULATED, DecisionIds
 from capri.epoch.modes import Mode
 from capri.epoch.plan import EpochPlan, Segment
 from capri.epoch.problem import Problem
@@ -30,12 +29,12 @@ from capri.joint.rewards import Rewards
 from capri.joint.state import PublicState, repeated
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger, ReleaseEvent
-from capri.privacy.randomness import Streams
 from capri.privacy.users import UserId, check_users, user_digest
 from capri.store.codec import PlainCodec, packed
 from capri.store.memory import MemoryRepository
 from capri.store.repository import Forgotten, Repository, Rows, kept_version
 from capri.store.view import Unit
+from capri.streams import Streams
 
 Described = tuple[dict[str, Any], dict[str, Any]]
 DEFAULT_RETENTION = timedelta(days=30)
@@ -93,15 +92,20 @@ class Progress:
         return asdict(self) | {"under_way": [asdict(epoch) for epoch in self.under_way]}
 
 
+@dataclass(frozen=True)
 class Clock:
-    """The public clock in seconds."""
+    """A public clock that was given, in seconds since 1970."""
 
-    def __init__(self, given: Callable[[], datetime] | None) -> None:
-        self.given = given
+    given: Callable[[], datetime]
 
     def __call__(self) -> float:
-        """Seconds since 1970."""
-        return time.time() if self.given is None else self.given().timestamp()
+        """Now."""
+        return self.given().timestamp()
+
+
+def public_clock(given: Callable[[], datetime] | None) -> Callable[[], float]:
+    """Seconds since 1970, by the clock that was given or by that of the machine."""
+    return time.time if given is None else Clock(given)
 
 
 class RepositoryUsers:
@@ -137,7 +141,7 @@ class Engine:
         ledger: Ledger | None,
         horizon: int | None,
         retention: float,
-        clock: Clock,
+        clock: Callable[[], float],
     ) -> None:
         self.repository, self._ledger, self.clock = repository, ledger, clock
         self.hooks = course.hooks
@@ -157,7 +161,7 @@ class Engine:
             retention=retention,
             now=clock,
         )
-        self._rewards = Rewards(state)
+        self.rewards = Rewards(state)
         kind = Synchronous if state.synchronous else Background
         self.pace: Pace = kind(self.loop, self.decider)
         self.keyed = problem.rewards.rule.keyed
@@ -181,11 +185,6 @@ class Engine:
         return self.state.course
 
     # -- serving ----------------------------------------------------------------------------------
-
-    def reward(self, numbers: IntArray, values: FloatArray, keys: Sequence[str] | None) -> IntArray:
-        """Keep rewards; a status for each."""
-        self.pace.check()
-        return self._rewards.reward(numbers, values, keys)
 
     def refresh(self) -> None:
         """Read what others have published since."""

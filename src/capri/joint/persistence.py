@@ -29,7 +29,6 @@ from capri.learners.options import PracticalOptions
 from capri.learners.presets import Options
 from capri.learners.start import Observed, stored_prior
 from capri.privacy.certificate import Certificate
-from capri.privacy.randomness import Streams
 from capri.spaces import Actions, Contexts
 from capri.store.codec import packed, unpacked
 from capri.store.memory import MemoryRepository
@@ -37,6 +36,7 @@ from capri.store.repository import Repository, kept_version
 from capri.store.rollback import Checkpoint, open_anchor
 from capri.store.sql import SqlRepository
 from capri.store.transaction import empty_store, open_database
+from capri.streams import Streams
 
 Described = tuple[dict[str, Any], dict[str, Any]]
 

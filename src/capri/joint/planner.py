@@ -34,8 +34,8 @@ from capri.epoch.plan import EpochPlan, Release, Segment
 from capri.epoch.problem import Problem
 from capri.epoch.storage import plan_state, segment_state
 from capri.errors import StorageError
-from capri.privacy.randomness import Streams
 from capri.store.codec import BytesCodec, Codec
+from capri.streams import Streams
 
 # Seconds of computing in this process after which another one is worth its start. Of its own
 # computing: on a busy machine everything takes long, and one more process does not help.

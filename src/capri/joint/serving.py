@@ -15,9 +15,9 @@ from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.cells import number_or_missing
 from capri.choices import as_wanted
 from capri.epoch.available import Sets, given_sets
-from capri.epoch.decide import Decision, Decisions, decision_rewards
-from capri.epoch.ids import NOBODY, DecisionIds
-from capri.epoch.modes import Logged, Mode, Operation, as_logged, checked_mode
+from capri.epoch.decide import Logged, as_logged
+from capri.epoch.decisions import NOBODY, Decision, DecisionIds, Decisions, decision_rewards
+from capri.epoch.modes import Mode, Operation, checked_mode
 from capri.epoch.plan import EpochPlan, Segment
 from capri.epoch.problem import Problem
 from capri.epoch.rewards import RewardStatus, warn_of_ignored
@@ -28,10 +28,10 @@ from capri.joint.decisions import Visits
 from capri.joint.engine import Engine, Progress, RepositoryUsers
 from capri.joint.persistence import Configuration
 from capri.joint.state import repeated
-from capri.privacy.randomness import Streams
 from capri.privacy.users import UserId, check_users
 from capri.spaces import Contexts, as_contexts, as_visits
 from capri.store.repository import Forgotten
+from capri.streams import Streams
 
 
 class Serving(ABC):
@@ -82,7 +82,7 @@ class Serving(ABC):
         use in mode "shadow" alone (:meth:`set_mode`).
         """
         contexts = self._contexts
-        visit = as_visits(contexts.encoded(context, single=True), contexts.dimension, single=True)
+        visit = as_visits(context, contexts.dimension, schema=contexts.schema, single=True)
         users, keys = None if user is None else [user], None if key is None else [key]
         logged = None
         if chosen is not None or chosen_propensity is not None:
@@ -105,7 +105,7 @@ class Serving(ABC):
         ``available``: an array of truth values, ``(n, n_actions)``, or a list with a set for each.
         """
         public = self._contexts
-        visits = as_visits(public.encoded(contexts), public.dimension)
+        visits = as_visits(contexts, public.dimension, schema=public.schema)
         logged = as_logged(chosen, chosen_propensities, len(visits[0]))
         sets = None if available is None else self._sets(available, len(visits[0]))
         return self._serve(*visits, users, keys, logged, sets)[0]
@@ -116,7 +116,7 @@ class Serving(ABC):
         For replaying a log in simulation; says which were kept. A private policy refuses: who is
         kept depends on what earlier users did, which no ledger here accounts for.
         """
-        rows = as_contexts(self._contexts.encoded(contexts), self._contexts.dimension)
+        rows = as_contexts(contexts, self._contexts.dimension, self._contexts.schema)
         wanted = as_wanted(
             action_index, len(rows), self._engine.course.learner.problem.actions.count
         )
@@ -253,7 +253,8 @@ class Serving(ABC):
         self, numbers: IntArray, values: FloatArray, keys: Sequence[str] | None
     ) -> IntArray:
         self._check_process()
-        statuses = self._engine.reward(numbers, values, keys)
+        self._engine.pace.check()
+        statuses = self._engine.rewards.reward(numbers, values, keys)
         if self._streams.simulated:
             warn_of_ignored(statuses, stacklevel=3)  # the caller of update or update_many
         return statuses

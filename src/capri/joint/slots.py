@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from capri.errors import HorizonError
 from capri.joint.state import PublicState
-from capri.privacy.randomness import Streams
 from capri.store.repository import OvertakenError, OwnLock
 from capri.store.view import EpochRow, Unit, View
+from capri.streams import Streams
 
 # Slots are leased for about this many seconds of use, and never more than a share of the epoch.
 _LEASE_SECONDS = 0.25
@@ -110,7 +110,8 @@ class SlotBook:
             return
         end = slots.numbers[0] + count
         unit.set_counter("issued", end)
-        self._repository.write_streams(unit, self._streams)
+        if self._streams.simulated:  # every decision passes here
+            self._repository.write_streams(unit, self._streams)
         generation = view.generation
         if not self._state.synchronous:
             for epoch in view.waiting:

@@ -18,9 +18,9 @@ from capri.epoch.storage import (
 )
 from capri.errors import HorizonError, StorageError
 from capri.privacy.ledger import ReleaseEvent
-from capri.privacy.randomness import Streams
 from capri.store.repository import OvertakenError, OwnLock, Repository, problem_with
 from capri.store.view import OPEN, EpochRow, Unit, View
+from capri.streams import Streams
 
 Result = TypeVar("Result")
 
@@ -43,18 +43,19 @@ def repeated(state: "PublicState", step: Callable[[], Result]) -> Result:
     raise state.never_current()
 
 
-class StepLock:
+class StepLock(OwnLock):  # type: ignore[misc]
     """Of steps: one thread of a process takes them, and none of a forked child."""
 
-    def __init__(self, repository: Repository) -> None:
-        self._repository, self._lock = repository, OwnLock()
+    def __init__(self, check_process: Callable[[], None] | None = None) -> None:
+        self._check = check_process
 
-    def __enter__(self) -> None:
-        self._repository.check_process()
-        self._lock.acquire()
+    def __enter__(self, blocking: bool = True, timeout: float = -1) -> bool:
+        if self._check is not None:
+            self._check()
+        return self.acquire(blocking, timeout)
 
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
+    def __reduce__(self) -> tuple[type["StepLock"], tuple[()]]:
+        return StepLock, ()  # a policy on a store is never copied
 
 
 class PublicState:
@@ -77,6 +78,7 @@ class PublicState:
         self.now, self._tell, self._horizon = now, publish, horizon
         # Whether all that is due is done before the next decision.
         self.synchronous = repository.synchronous or streams.simulated
+        self.drawing = repository.drawing(streams)  # around all that is drawn
         self.law = repository.own_law  # generation of the law that the course stands at
         self._accounted = 0  # releases whose events were told
         # The problem with each version of what may change, and that of the course.
@@ -96,7 +98,7 @@ class PublicState:
         self.choosers: dict[int, Chooser] = {}  # of laws that were read already
         self._plans: dict[int, EpochPlan] = {}
         self._segments: dict[tuple[int, int], Segment] = {}
-        self.lock = StepLock(repository)
+        self.lock = StepLock(repository.check_process)
         self._loading = OwnLock()
         # Who serves visits goes by the newest view; a step by the one that it began with.
         self.view = self.ground = View(-1, -1, ())

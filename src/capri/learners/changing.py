@@ -47,7 +47,7 @@ from capri.learners.start import HeadStart, inferred
 from capri.learners.support import Stage
 from capri.learners.tails import noise_of, pooled, restored_square, too_heavy
 from capri.learners.watch import Comers, Rates, Watch
-from capri.privacy.promise import PrivacyModel
+from capri.privacy.budget import PrivacyModel
 
 # Laws of up to so many pairs are kept with their leg: 2 MB each.
 _KEPT_LAW = 1 << 18

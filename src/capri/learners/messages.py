@@ -18,7 +18,7 @@ from capri.learners.belief import Belief, Expected, Observation, Posterior
 from capri.learners.boundary import Encoding, mean_of, noise_at, shared_baseline
 from capri.learners.options import PracticalOptions
 from capri.learners.support import Support
-from capri.privacy.promise import PrivacyModel
+from capri.privacy.budget import PrivacyModel
 
 # Overall loudness tried, relative to the most informative direction; the best prediction wins.
 _LOUDNESS = 2.0 ** np.arange(0.5, 24.0, 1.5)

@@ -55,10 +55,10 @@ from capri.learners.reading import Expectations, shortened
 from capri.learners.response import Response
 from capri.learners.support import Gathered, Stage, predicted
 from capri.learners.watch import Comers, Rates, Watch, level_of
+from capri.privacy.budget import PrivacyModel
 from capri.privacy.histogram import HistogramLayout
 from capri.privacy.mechanism import Norm
 from capri.privacy.products import ProductLayout
-from capri.privacy.promise import PrivacyModel
 from capri.privacy.vector import VectorLayout, vector_layout
 
 # Public pairs from which the basis is built, and pairs on which active sets are calibrated.

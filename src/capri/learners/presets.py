@@ -16,7 +16,7 @@ from capri.learners.options import PracticalOptions
 from capri.learners.paper import PaperLearner, PaperOptions
 from capri.learners.practical import PracticalLearner
 from capri.learners.start import Observed
-from capri.privacy.promise import PrivacyModel
+from capri.privacy.budget import PrivacyModel
 from capri.schedule import Schedule
 from capri.spaces import FixedActions
 

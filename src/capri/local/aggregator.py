@@ -50,9 +50,8 @@ from capri.local.persistence import (
 )
 from capri.local.reports import EpochSum, ReportStatus, as_rows
 from capri.local.state import ReportState, first_law
-from capri.privacy.budget import Budget
+from capri.privacy.budget import Budget, Promise
 from capri.privacy.certificate import Certificate, certify_devices
-from capri.privacy.promise import Promise
 from capri.privacy.shuffle import Shuffle
 from capri.schedule import Schedule
 from capri.spaces import Contexts

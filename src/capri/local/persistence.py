@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from capri.checks import whole
-from capri.epoch.ids import SIMULATED
+from capri.epoch.decisions import SIMULATED
 from capri.epoch.problem import Problem
 from capri.epoch.rewards import RewardTerms
 from capri.epoch.storage import (

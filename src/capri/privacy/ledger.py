@@ -6,10 +6,9 @@ from math import ceil, inf, isfinite, sqrt
 from typing import Any
 
 from capri.errors import BudgetError
-from capri.privacy.budget import Budget
+from capri.privacy.budget import Budget, PrivacyModel
 from capri.privacy.calibration import delivered_by_integers, laplace_epsilon
 from capri.privacy.mechanism import MECHANISMS, Norm
-from capri.privacy.promise import PrivacyModel
 from capri.privacy.users import UserId
 
 # What the calibration may exceed the budget by: rounding of its own search, nothing else.

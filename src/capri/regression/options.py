@@ -18,7 +18,6 @@ from capri.features import Basis, spectral_basis
 from capri.kernels import RBF, Kernel, Matern
 from capri.privacy.budget import Budget, warn_of_large_delta
 from capri.privacy.ledger import Ledger
-from capri.privacy.randomness import Streams
 from capri.regression.design import SIGNAL, RowDistribution, choose_stages, matrix_root
 from capri.regression.engine import FitEngine, Setting
 from capri.regression.priors import FunctionPrior, family_prior, told_prior
@@ -33,6 +32,7 @@ from capri.regression.sources import RowSource
 from capri.regression.stage import MARGIN, Targets
 from capri.regression.tables import categories_of, checked_bounds, encoded, schema_of, schema_rows
 from capri.schema import Schema
+from capri.streams import Streams
 
 # Public rows that stand for the law of X: some for each row of the data, within limits.
 _LAW_SHARE, _FEWEST_LAW, _MOST_LAW = 8, 2000, 1 << 13

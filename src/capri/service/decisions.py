@@ -20,7 +20,7 @@ from msgspec import UNSET
 
 from capri.arrays import FloatArray
 from capri.cells import number_or_missing
-from capri.epoch.decide import Decisions, VisitStatus
+from capri.epoch.decisions import Decisions, VisitStatus
 from capri.epoch.rewards import RewardRule, RewardStatus
 from capri.errors import ConfigurationError, HorizonError
 from capri.joint.policy import Capri
@@ -357,7 +357,7 @@ def _answers(
 ) -> list[DecisionAnswer]:
     """Decisions by names."""
     epochs = [made.epoch] * len(made) if made.epochs is None else made.epochs.tolist()
-    names = made.names if made.called is None else None
+    names, called = made.names or (), made.called
     answers = []
     for place, (text, index, propensity, status, epoch, visit, mark) in enumerate(
         zip(
@@ -371,7 +371,7 @@ def _answers(
             strict=True,
         )
     ):
-        name = made.name_of(place) if names is None else names[index]
+        name = (names[index] if names else None) if called is None else called[place]
         answer = DecisionAnswer(
             text, name or str(index), propensity, epoch, VISIT_STATUSES[status], mark
         )

@@ -20,8 +20,7 @@ from capri.files import Given, Source, whole_from, write_atomically
 from capri.joint.policy import Capri
 from capri.kernels import KERNEL_NAMES, from_dict, kernel_by_name
 from capri.local.aggregator import LocalCapri
-from capri.privacy.budget import Budget
-from capri.privacy.promise import PrivacyModel
+from capri.privacy.budget import Budget, PrivacyModel
 from capri.schema import Schema
 from capri.service.auth import ServiceLimits
 from capri.service.tables import TIME, UNITS, read_actions, read_column, read_contexts, read_limits

@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
+from capri.epoch.decisions import DEFAULT, FROZEN, SHADOW
 from capri.epoch.rewards import MOST_REWARDS
 from capri.errors import StorageError
 from capri.files import plain
@@ -139,7 +140,7 @@ class PlainCodec(Codec):
 
 
 # What the policy did not decide: it teaches nothing. A void one is in shadow mode and not counted.
-DEFAULT, SHADOW, FROZEN, VOID = 3, 4, 5, 16
+VOID = 16
 _OWNER = 17
 
 

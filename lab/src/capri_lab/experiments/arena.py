@@ -10,7 +10,7 @@ from typing import Any
 from capri.errors import ConfigurationError
 from capri.files import Given, Source
 from capri.players import CAPRI
-from capri.privacy.promise import NOTHING
+from capri.privacy.budget import NOTHING
 from capri.simulation import PeakMemory
 from capri_lab.experiments.cells import Cell
 from capri_lab.experiments.play import Record, play

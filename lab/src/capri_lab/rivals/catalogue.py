@@ -5,8 +5,7 @@ from typing import Any, TypeAlias
 from capri.environments import Environment, public_pool
 from capri.errors import ConfigurationError
 from capri.kernels import Kernel
-from capri.privacy.budget import Budget
-from capri.privacy.promise import Promise
+from capri.privacy.budget import Budget, Promise
 from capri.simulation import UniformPlay
 from capri.spaces import Actions, FixedActions
 from capri_lab.rivals.arms.elimination import SajedSheffet, Tenenbaum

@@ -12,12 +12,11 @@ from typing import Any
 
 from capri.checks import is_number
 from capri.errors import BudgetError, ConfigurationError
-from capri.privacy.budget import Budget
+from capri.privacy.budget import Budget, PrivacyModel
 from capri.privacy.certificate.beliefs import belief_table, in_words, likely
 from capri.privacy.certificate.document import Certificate, Declaration, filled, words
 from capri.privacy.ledger import LEARNING, Ledger, PriorEvent
 from capri.privacy.mechanism import MECHANISMS, Norm
-from capri.privacy.promise import PrivacyModel
 from capri.privacy.shuffle import Shuffle
 from capri.privacy.users import UserLimit
 from capri.version import version_of
