@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import capri
-from capri.joint.persistence import stored_now
+from capri.store.persistence import stored_now
 from waiting import PATIENCE
 
 # Actions that every catalogue has, and so may be a default at any time.

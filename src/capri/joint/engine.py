@@ -32,11 +32,11 @@ from capri.privacy.ledger import Ledger, ReleaseEvent
 from capri.privacy.users import UserId, check_users, user_digest
 from capri.store.codec import PlainCodec, packed
 from capri.store.memory import MemoryRepository
+from capri.store.persistence import Described
 from capri.store.repository import Forgotten, Repository, Rows, kept_version
 from capri.store.view import Unit
 from capri.streams import Streams
 
-Described = tuple[dict[str, Any], dict[str, Any]]
 DEFAULT_RETENTION = timedelta(days=30)
 
 

@@ -20,13 +20,6 @@ from capri.epoch.storage import damage_as_storage_error
 from capri.errors import ConfigurationError
 from capri.joint.asking import Asking
 from capri.joint.engine import Engine, RepositoryUsers, checked_retention, in_memory, public_clock
-from capri.joint.persistence import (
-    Configuration,
-    load_policy,
-    open_store,
-    save_policy,
-    stored_settings,
-)
 from capri.joint.serving import Serving
 from capri.kernels import Kernel
 from capri.learners.presets import build, checked_horizon, checked_options, settled
@@ -39,6 +32,13 @@ from capri.privacy.mechanism import Norm
 from capri.privacy.users import UserLimit
 from capri.spaces import Contexts
 from capri.store.memory import MemoryRepository, rehearsed
+from capri.store.persistence import (
+    Configuration,
+    load_policy,
+    open_store,
+    save_policy,
+    stored_settings,
+)
 from capri.store.repository import Repository
 from capri.streams import Streams
 

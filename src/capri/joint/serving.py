@@ -26,10 +26,10 @@ from capri.errors import BudgetError, ConfigurationError, ShapeError
 from capri.joint.changes import changed, plain, schedule_terms
 from capri.joint.decisions import Visits
 from capri.joint.engine import Engine, Progress, RepositoryUsers
-from capri.joint.persistence import Configuration
 from capri.joint.state import repeated
 from capri.privacy.users import UserId, check_users
 from capri.spaces import Contexts, as_contexts, as_visits
+from capri.store.persistence import Configuration
 from capri.store.repository import Forgotten
 from capri.streams import Streams
 

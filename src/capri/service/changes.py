@@ -18,11 +18,11 @@ from capri.epoch.rewards import RewardTerms
 from capri.errors import ConfigurationError
 from capri.files import Given, Source
 from capri.joint.changes import CHANGEABLE, plain, reason
-from capri.joint.persistence import stored_now
 from capri.kernels import Auto, Kernel
 from capri.learners.presets import checked_options
 from capri.service.settings import Settings, load_settings, settings_of
 from capri.spaces import ContextPool
+from capri.store.persistence import stored_now
 
 # Where a policy file has a setting that may change.
 PLACES = {
