@@ -155,9 +155,10 @@ def settled_sum(
         if apart.any():
             if shadow is None:
                 shadow = ShadowSum(problem, plan.layout.norm, plan.epoch, plan.capacity)
-            shadow.visits += int(np.count_nonzero(apart))
-            chosen = played.status == SHADOW
-            shadow.add(played.propensity[chosen], values[chosen])
+            # A void visit is one of weight 0 without a reward.
+            good = played.status[apart] == SHADOW
+            weights, told = played.propensity[apart], values[apart]
+            shadow.add(np.where(good, weights, 0.0), np.where(good, told, np.nan))
         for place, segment in enumerate(segments):
             mine = np.flatnonzero((which == place) & (played.status == 0))
             pairs = _pairs(problem, played.numbers[mine], played.action[mine])

@@ -147,6 +147,7 @@ class LocalCapri(PublicFace):
             rewards=RewardTerms(missing=self._terms.missing),
             limits=limits,
             shuffle=shuffle,
+            noise=options.get("noise"),
         )
         if shuffle is not None and (self._terms.overlapping or epoch_time is not None):
             raise ConfigurationError(

@@ -403,6 +403,8 @@ def _entry(epoch: EpochReports, problem: Problem) -> dict[str, Any]:
     return {
         "epoch": plan.epoch,
         "reports": epoch.unread,
+        "mechanism": "sphere",
+        "norm": str(plan.layout.norm),
         "coordinates": plan.dimension,
         "bytes": wire.SIZE,
         "noise": plan.noise_scale,
