@@ -19,6 +19,7 @@ from capri.privacy.mechanism import MECHANISMS, Norm
 from capri.privacy.shuffle import Shuffle
 from capri.privacy.sphere import Sphere, sphere
 from capri.privacy.users import UserLimit
+from capri.schedule import ScheduleTerms
 from capri.spaces import (
     LARGEST_CONTEXT,
     Actions,
@@ -44,6 +45,7 @@ class Problem:
     limits: Limits | None = None
     bounds: Bounds | None = None  # the limits of the actions of now
     shuffle: Shuffle | None = None  # how reports are mixed, where the budget is that of a batch
+    schedule: ScheduleTerms | None = None  # lengths of epochs and horizon, where they were changed
     norm: Norm | None = None  # of every epoch, where that was told: else plans choose
 
     @property

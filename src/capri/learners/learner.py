@@ -86,7 +86,7 @@ class PracticalLearner(Learner):
             stage=Stage(np.empty((0, problem.contexts.dimension)), np.empty(0), False),
             pending={},
         )
-        opening = model.opening(self._known, self._first_epoch, generator)
+        opening = model.opening(self._known, self.first_epoch, generator)
         stage = Stage.draw(problem, generator)
         self._known = replace(self._known, conduct=_conduct(problem, opening), stage=stage)
         self._watch = self._watched()
@@ -183,7 +183,7 @@ class PracticalLearner(Learner):
             return None
         played, known = self._played(generator), self._known
         epoch, state = max(known.pending), known.posterior
-        answers = self._first_epoch if known.design is None else known.design.participants
+        answers = self.first_epoch if known.design is None else known.design.participants
         estimated = played.support(known.context_law).estimated(state)
         noise = known.model.noise_at(known, estimated.estimate)
         encoding = encoding_of(
@@ -273,7 +273,7 @@ class PracticalLearner(Learner):
             raise ConfigurationError("a release needs the plan it was made with")
         read = read_release(known, release, generator)
         learnt, notices = taken_in(
-            known, self._watch, release, read, first=self._first_epoch, growth=self.growth
+            known, self._watch, release, read, first=self.first_epoch, growth=self.growth
         )
         waiting, model = self._under_way(plan.epoch), known.model
         model.pass_over(generator)
@@ -308,11 +308,16 @@ class PracticalLearner(Learner):
     @property
     def growth(self) -> float:
         """Growth of the epochs."""
-        return min(self._known.options.growth, self._known.model.fastest_growth)
+        terms, options = self.problem.schedule, self._known.options
+        growth = options.growth if terms is None else terms.growth
+        return min(growth, self._known.model.fastest_growth)
 
     @property
-    def _first_epoch(self) -> int:
-        return self._known.options.first_epoch or first_epoch_length(self.problem)
+    def first_epoch(self) -> int:
+        """As it was asked for, or by the noise."""
+        terms, options = self.problem.schedule, self._known.options
+        asked = options.first_epoch if terms is None else terms.first_epoch
+        return asked or first_epoch_length(self.problem)
 
     @property
     def longest(self) -> float:
@@ -320,11 +325,11 @@ class PracticalLearner(Learner):
         return self._longest(self._known)
 
     def _longest(self, known: Knowledge) -> float:
-        return known.drift.longest(self._first_epoch, self.growth, known.options.memory)
+        return known.drift.longest(self.first_epoch, self.growth, known.options.memory)
 
     def shortest(self, length: int) -> int:
         """A release that tells of a change makes the next epoch as short as the first."""
-        return self._known.drift.shortest(length, self._first_epoch)
+        return self._known.drift.shortest(length, self.first_epoch)
 
     def obsolete(self, epoch: int) -> bool:
         """Whether it began to clip residuals around an estimate that was given up since."""
@@ -353,8 +358,15 @@ class PracticalLearner(Learner):
         posterior = inferred(start, model.prior, known.belief, None)
         stage = replace(known.stage, law=None)
         self._known = replace(known, warm_start=start, posterior=posterior, stage=stage)
-        law = model.opening(self._known, self._first_epoch, generator)
+        law = model.opening(self._known, self.first_epoch, generator)
         self._known = replace(self._known, conduct=_conduct(known.problem, law))
+
+    def amend(self, problem: Problem) -> None:
+        """Play the law of now within the limits of another problem."""
+        known = self._known
+        conduct, stage = _conduct(problem, known.conduct.law), replace(known.stage, law=None)
+        self._known = replace(known, problem=problem, conduct=conduct, stage=stage)
+        self._watch = replace(self._watch, problem=problem)
 
     def accepts(self, problem: Problem) -> None:
         """Refuse actions that the model cannot go on with."""
@@ -383,7 +395,7 @@ class PracticalLearner(Learner):
         law, curious = model.after_change(
             heir,
             change,
-            self._first_epoch,
+            self.first_epoch,
             generator,
             awaited=awaited_of(heir, waiting),
             waiting=len(waiting),

@@ -166,6 +166,10 @@ class PaperLearner(Learner):
         heir._problem = problem
         return heir
 
+    def amend(self, problem: Problem) -> None:
+        """Go on with the same actions on other terms."""
+        self._problem = problem
+
     def plan(self, epoch: int, length: int, generator: np.random.Generator) -> EpochPlan:
         """Draw the copies S and R and fix features, sensitivity and noise."""
         self._playing = self._releases
