@@ -59,6 +59,16 @@ class Learner(ABC):
         """Decide an epoch before its first decision, from earlier releases and public draws."""
 
     @property
+    def first_epoch(self) -> int:
+        """Length of a first epoch that fits the noise."""
+        return 1
+
+    @property
+    def growth(self) -> float:
+        """What epochs may grow by at most, from one to the next."""
+        return inf
+
+    @property
     def longest(self) -> float:
         """Decisions that the next epoch may have at most, by what releases say."""
         return inf
@@ -91,6 +101,10 @@ class Learner(ABC):
     def adopt(self, problem: Problem, generator: np.random.Generator) -> None:
         """Go on with other actions from the next plan: what was learnt stays by the kernel."""
         self.accepts(problem)
+
+    def amend(self, problem: Problem) -> None:
+        """Go on with the same actions under other limits, rewards or schedules."""
+        self._problem = problem
 
     def keep(self, epoch: int | None) -> None:  # noqa: B027 - most learners keep nothing
         """Of epochs that were under way only this one is left, and its data so far are lost."""

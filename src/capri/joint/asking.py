@@ -52,8 +52,8 @@ class Asking(ABC):
 
     @property
     def horizon(self) -> int | None:
-        """Decisions the policy was built for; None for any number."""
-        return self._configured.horizon
+        """Decisions there may be; None for any number."""
+        return self._configured.now(self._engine.state.latest(self._engine.state.view)).horizon
 
     @property
     def preset(self) -> str:
@@ -63,7 +63,7 @@ class Asking(ABC):
     @property
     def options(self) -> Options:
         """The choices of its preset."""
-        return self._configured.options
+        return self._configured.now(self.problem).options
 
     @property
     def stored(self) -> bool:

@@ -175,6 +175,7 @@ class Capri(Asking, Serving, PublicFace):
             model=model,
             limit=limit,
             limits=limits,
+            noise=options.get("noise"),
             rewards=checked_terms(
                 reward_wait=reward_wait,
                 missing_reward=missing_reward,

@@ -212,20 +212,24 @@ class ChangingLearner(Learner):
     @property
     def growth(self) -> float:
         """Growth of the epochs."""
-        return self._options.growth
+        schedule = self._problem.schedule
+        return self._options.growth if schedule is None else schedule.growth
 
     @property
-    def _first_epoch(self) -> int:
-        return self._options.first_epoch or first_epoch_length(self._problem)
+    def first_epoch(self) -> int:
+        """As it was asked for, or by the noise."""
+        terms = self._problem.schedule
+        asked = self._options.first_epoch if terms is None else terms.first_epoch
+        return asked or first_epoch_length(self._problem)
 
     @property
     def longest(self) -> float:
         """By what the last release left to learn, and short again after a change."""
-        return self._drift.longest(self._first_epoch, self.growth, self._options.memory)
+        return self._drift.longest(self.first_epoch, self.growth, self._options.memory)
 
     def shortest(self, length: int) -> int:
         """A release that tells of a change makes the next epoch as short as the first."""
-        return self._drift.shortest(length, self._first_epoch)
+        return self._drift.shortest(length, self.first_epoch)
 
     def obsolete(self, epoch: int) -> bool:
         """Whether it began to clip residuals around an estimate that was given up since."""
@@ -309,7 +313,7 @@ class ChangingLearner(Learner):
         Where every decision has noise of its own, all lengths tell the same; where reports are
         mixed, many of them need less noise each, and epochs are as long as scheduled.
         """
-        first, problem = self._first_epoch, self._problem
+        first, problem = self.first_epoch, self._problem
         least = drift.least(first)
         if problem.shuffle is not None:
             return max(least, first + (self.growth - 1) * drift.begun)
@@ -339,6 +343,13 @@ class ChangingLearner(Learner):
     def probabilities(self, contexts: FloatArray, available: BoolArray | None = None) -> FloatArray:
         """The law of the open epoch."""
         return self._conduct.probabilities(contexts, available)
+
+    def amend(self, problem: Problem) -> None:
+        """Play the law of now within the limits of another problem."""
+        self._problem = problem
+        self._conduct = self._conducted(self._conduct.law)
+        self._stage = replace(self._stage, law=None)
+        self._watch = replace(self._watch, problem=problem)
 
     def _conducted(self, law: play.Law) -> play.Conduct:
         """A law within the limits of the problem."""

@@ -52,7 +52,7 @@ from capri.store.persistence import (
     save_aggregator,
     stored_configuration,
 )
-from capri.store.repository import Repository, kept_actions
+from capri.store.repository import Repository, kept_version
 
 
 class LocalCapri(PublicFace):
@@ -147,6 +147,7 @@ class LocalCapri(PublicFace):
             rewards=RewardTerms(missing=self._terms.missing),
             limits=limits,
             shuffle=shuffle,
+            noise=options.get("noise"),
         )
         if shuffle is not None and (self._terms.overlapping or epoch_time is not None):
             raise ConfigurationError(
@@ -178,7 +179,7 @@ class LocalCapri(PublicFace):
         first = first_length(problem, self._options, self._observed)
         schedule = Schedule(first, self._options.growth, self._horizon)
         course = Course(schedule, learner, BundleDraws(public), timed=True)
-        law, actions = first_law(course, public), kept_actions(problem, PlainCodec())
+        law, actions = first_law(course, public), kept_version(problem, PlainCodec())
         if store is None:
             repository: Repository = in_memory(law, actions, saved)
         else:

@@ -116,7 +116,7 @@ class ArmsLearner(StoredLearner):
     @property
     def growth(self) -> float:
         """Growth of the epochs: many arms are sorted out in many short ones."""
-        return min(self._options.growth, _GROWTH)
+        return min(super().growth, _GROWTH)
 
     # -- planning and learning --------------------------------------------------------------------
 
@@ -228,7 +228,7 @@ class ArmsLearner(StoredLearner):
             self._options,
             self._belief,
             leg.variance(state) + noise_variance,
-            played=(*leg.estimates(state), self._first_epoch),
+            played=(*leg.estimates(state), self.first_epoch),
         )
         bound, baseline = encoding.bound, encoding.subtracted(state.mean)
         legs = (*self._flights[epoch], self._leg(baseline, bound))
@@ -282,7 +282,7 @@ class ArmsLearner(StoredLearner):
         generator: np.random.Generator,
     ) -> play.ThompsonLaw:
         """Draws of what the next epoch can resolve and no epoch under way will tell."""
-        longest = drift.longest(self._first_epoch, self.growth, self._options.memory)
+        longest = drift.longest(self.first_epoch, self.growth, self._options.memory)
         length = min(self.growth * release.participants, longest)
         # All but the one that was read just now and the one that has not taken its decisions yet.
         full = sorted(set(self._flights) - {release.plan.epoch})[:-1]
@@ -353,7 +353,7 @@ class ArmsLearner(StoredLearner):
     def _first_conduct(self, generator: np.random.Generator) -> play.Conduct:
         """Draws of what a first epoch can resolve."""
         state, belief = self._posterior, self._belief
-        return self._conducted(self._next_law(state, belief, self._first_epoch, generator))
+        return self._conducted(self._next_law(state, belief, self.first_epoch, generator))
 
     def _next_law(
         self,
