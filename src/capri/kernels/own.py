@@ -55,7 +55,7 @@ def register(kind: K) -> K:
     if kind.__abstractmethods__:
         missing = ", ".join(sorted(kind.__abstractmethods__))
         raise ConfigurationError(f"kernel {name} lacks {missing}")
-    if not is_dataclass(kind) or not kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+    if not is_dataclass(kind) or not kind.__dataclass_params__.frozen:
         raise ConfigurationError(
             f"kernel {name} must be a frozen dataclass: its fields are what a file keeps of it"
         )
@@ -88,7 +88,9 @@ def check_own(kernel: Kernel, dimension: int) -> None:
 def parts(kernel: Kernel) -> Iterator[Kernel]:
     """A kernel and all that it is made of."""
     yield kernel
-    for field in fields(kernel) if is_dataclass(kernel) else ():
+    if not is_dataclass(kernel):
+        return
+    for field in fields(kernel):
         if isinstance(value := getattr(kernel, field.name), Kernel):
             yield from parts(value)
 
