@@ -12,7 +12,7 @@ from capri.epoch.bounds import Bounds
 from capri.epoch.limits import Limits
 from capri.epoch.rewards import RewardScale, RewardTerms
 from capri.errors import ConfigurationError
-from capri.kernels import Auto, Kernel, check_bounded
+from capri.kernels import Auto, Kernel, check_bounded, check_own
 from capri.privacy.budget import Budget, PrivacyModel, warn_of_large_delta
 from capri.privacy.calibration import laplace_scale, noise_multiplier
 from capri.privacy.mechanism import MECHANISMS, Norm
@@ -248,6 +248,7 @@ def _check_reach(problem: Problem) -> None:
         return
     # The farthest contexts that are served.
     farthest = problem.actions.pairs(np.full((1, contexts.dimension), LARGEST_CONTEXT))[0]
+    check_own(kernel, farthest.shape[1])
     with np.errstate(all="ignore"):
         kernel(farthest, -farthest)
     if isinstance(contexts, ContextPool) and kernel.constant_diagonal is None:
