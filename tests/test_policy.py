@@ -39,7 +39,7 @@ from capri.epoch.problem import Problem
 from capri.epoch.rewards import RewardScale
 from capri.epoch.storage import plan_state, read_policy_file, write_policy_file
 from capri.learners.paper import PaperLearner, PaperOptions
-from capri.privacy.promise import PrivacyModel
+from capri.privacy.budget import PrivacyModel
 from capri.spaces import FixedActions
 from epochs_inside import open_epoch
 

@@ -25,9 +25,9 @@ if typing.TYPE_CHECKING:
     from capri.audit.proof import AuditResult as AuditResult
     from capri.client import Client as Client
     from capri.client import ServiceError as ServiceError
-    from capri.epoch.decide import Decision as Decision
-    from capri.epoch.decide import Decisions as Decisions
-    from capri.epoch.decide import VisitStatus as VisitStatus
+    from capri.epoch.decisions import Decision as Decision
+    from capri.epoch.decisions import Decisions as Decisions
+    from capri.epoch.decisions import VisitStatus as VisitStatus
     from capri.epoch.limits import Limits as Limits
     from capri.epoch.modes import Mode as Mode
     from capri.epoch.modes import Operation as Operation
@@ -59,19 +59,19 @@ if typing.TYPE_CHECKING:
     from capri.learners.explanation import Explanation as Explanation
     from capri.learners.options import PracticalOptions as PracticalOptions
     from capri.learners.paper import PaperOptions as PaperOptions
-    from capri.learners.start.prior import Prior as Prior
+    from capri.learners.prior import Prior as Prior
     from capri.local.aggregator import LocalCapri as LocalCapri
     from capri.local.client import LocalClient as LocalClient
     from capri.local.reports import ReportStatus as ReportStatus
     from capri.local.shuffler import Shuffler as Shuffler
     from capri.privacy.budget import Budget as Budget
+    from capri.privacy.budget import PrivacyModel as PrivacyModel
+    from capri.privacy.budget import Promise as Promise
     from capri.privacy.certificate import Certificate as Certificate
     from capri.privacy.certificate import Declaration as Declaration
     from capri.privacy.ledger import Ledger as Ledger
     from capri.privacy.ledger import ReleaseEvent as ReleaseEvent
     from capri.privacy.ledger import Spending as Spending
-    from capri.privacy.promise import PrivacyModel as PrivacyModel
-    from capri.privacy.promise import Promise as Promise
     from capri.privacy.shuffle import Shuffle as Shuffle
     from capri.regression import ErrorWidth as ErrorWidth
     from capri.regression import PrivateKernelClassifier as PrivateKernelClassifier
@@ -98,7 +98,7 @@ _NAMES = {
     "capri": ("environments", "kernels"),
     "capri.audit.proof": ("AttackResult", "AuditResult"),
     "capri.client": ("Client", "ServiceError"),
-    "capri.epoch.decide": ("Decision", "Decisions", "VisitStatus"),
+    "capri.epoch.decisions": ("Decision", "Decisions", "VisitStatus"),
     "capri.epoch.rewards": ("RewardStatus",),
     "capri.epoch.limits": ("Limits",),
     "capri.epoch.modes": ("Mode", "Operation"),
@@ -131,15 +131,14 @@ _NAMES = {
     "capri.learners.explanation": ("Explanation",),
     "capri.learners.options": ("PracticalOptions",),
     "capri.learners.paper": ("PaperOptions",),
-    "capri.learners.start.prior": ("Prior",),
+    "capri.learners.prior": ("Prior",),
     "capri.local.aggregator": ("LocalCapri",),
     "capri.local.client": ("LocalClient",),
     "capri.local.reports": ("ReportStatus",),
     "capri.local.shuffler": ("Shuffler",),
-    "capri.privacy.budget": ("Budget",),
+    "capri.privacy.budget": ("Budget", "PrivacyModel", "Promise"),
     "capri.privacy.certificate": ("Certificate", "Declaration"),
     "capri.privacy.ledger": ("Ledger", "ReleaseEvent", "Spending"),
-    "capri.privacy.promise": ("PrivacyModel", "Promise"),
     "capri.privacy.shuffle": ("Shuffle",),
     "capri.regression": (
         "ErrorWidth",

@@ -209,7 +209,9 @@ def visit_rows(values: object, dimension: int, *, single: bool = False) -> Float
     """
     if single:
         values = values.reshape(1, -1) if isinstance(values, np.ndarray) else [values]
-    rows = as_number_rows(values, dimension)
+    # An array is read as it is; of a list every row by itself.
+    array = isinstance(values, np.ndarray)
+    rows = as_numbers(values) if array else as_number_rows(values, dimension)
     if single and rows.shape[1] != dimension:
         raise DataError(f"a context must have {dimension} numbers, got {rows.shape[1]}")
     if rows.ndim == 1 and dimension == 1:

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from capri.cells import number_or_missing, plain
-from capri.epoch.decide import Decision, VisitStatus
+from capri.epoch.decisions import Decision, VisitStatus
 from capri.epoch.rewards import RewardStatus
 from capri.errors import (
     AwayError,

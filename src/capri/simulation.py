@@ -16,14 +16,13 @@ from capri.cells import as_number_rows
 from capri.checks import whole
 from capri.choices import as_actions, as_wanted
 from capri.environments import Environment
-from capri.epoch.decide import Decisions
+from capri.epoch.decisions import Decisions
 from capri.epoch.plan import EpochRecord
 from capri.errors import ConfigurationError, HorizonError
 from capri.files import html_table, in_short
-from capri.privacy.promise import PERFECT, Promise
-from capri.privacy.randomness import Streams
+from capri.privacy.budget import PERFECT, Promise
 from capri.spaces import as_contexts
-from capri.streams import ENVIRONMENT
+from capri.streams import ENVIRONMENT, Streams
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

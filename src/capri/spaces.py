@@ -80,13 +80,16 @@ def named_rows(values: object, name: str, schema: Schema | None) -> FloatArray:
 
 
 def as_visits(
-    values: object, dimension: int, *, single: bool = False
+    values: object, dimension: int, *, schema: Schema | None = None, single: bool = False
 ) -> tuple[FloatArray, BoolArray | None]:
     """Contexts of users, and which of them are sensible; None if all are.
 
-    A value never refuses a visit: rows that are not numbers, or beyond any sensible size, become
-    zeros and are marked.
+    With a ``schema`` they are records; what comes as numbers is left as it is. A value never
+    refuses a visit: rows that are not numbers, or beyond any sensible size, become zeros and are
+    marked.
     """
+    if schema is not None:
+        values = schema.encoded(values, single=single)
     rows = visit_rows(values, dimension, single=single)
     sensible = np.abs(rows) <= LARGEST_CONTEXT
     valid = None if sensible.all() else np.asarray(sensible.all(axis=1))
@@ -96,9 +99,9 @@ def as_visits(
     return rows, valid
 
 
-def as_contexts(values: object, dimension: int) -> FloatArray:
+def as_contexts(values: object, dimension: int, schema: Schema | None = None) -> FloatArray:
     """Contexts that somebody asks about, all of them sensible numbers."""
-    rows, valid = as_visits(values, dimension)
+    rows, valid = as_visits(values, dimension, schema=schema)
     if valid is not None:
         raise DataError(f"a context must be finite and within +-{LARGEST_CONTEXT:g}")
     return rows
@@ -112,10 +115,6 @@ class Contexts(ABC):
 
     dimension: int
     schema: Schema | None = None
-
-    def encoded(self, values: object, *, single: bool = False) -> object:
-        """Records of users as rows of numbers; what comes as numbers is left as it is."""
-        return values if self.schema is None else self.schema.encoded(values, single=single)
 
     @abstractmethod
     def draw(self, generator: np.random.Generator, count: int) -> tuple[FloatArray, IntArray]:
@@ -288,7 +287,9 @@ class ContextSampler(Contexts):
 
     def draw(self, generator: np.random.Generator, count: int) -> tuple[FloatArray, IntArray]:
         """Draw fresh contexts, one row each."""
-        sampled = self.encoded(self.sample(generator, count))
+        sampled: object = self.sample(generator, count)
+        if self.schema is not None:
+            sampled = self.schema.encoded(sampled)
         rows = as_rows(sampled, "sampled contexts", self.dimension)
         if len(rows) != count:
             raise ShapeError(f"the context sampler gave {len(rows)} rows, {count} were asked for")

@@ -9,7 +9,7 @@ import pytest
 
 from builders import small_policy
 from capri.errors import BudgetError
-from capri.privacy.budget import Budget
+from capri.privacy.budget import Budget, PrivacyModel
 from capri.privacy.calibration import analytic_multiplier
 from capri.privacy.certificate import Certificate, certify_policy
 from capri.privacy.certificate.certify import independent_account
@@ -19,7 +19,6 @@ from capri.privacy.histogram import histogram_layout
 from capri.privacy.ledger import Ledger, ReleaseEvent
 from capri.privacy.mechanism import Norm
 from capri.privacy.noise import SecureNoise
-from capri.privacy.promise import PrivacyModel
 from capri.privacy.users import UserLimit
 from capri.privacy.vector import vector_layout
 

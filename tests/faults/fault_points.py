@@ -26,15 +26,14 @@ TRANSACTIONS = {
     "EpochLoop._advance": "publish",
     "EpochLoop._close_before": "skip",
     "Engine.set_mode": "mode",
-    "Engine.replace_actions": "catalogue",
+    "Engine.change": "settings",
     "Releases.drop_keys": "expire",
     "forget_user": "forget",
     "rotate_store_key": "store-key",
     "rotate_id_key": "id-key",
     "SqlRepository.create": "create",
     "SqlRepository._write_anchored": "anchor",
-    "SqliteDatabase._create_schema": "schema",
-    "PostgresDatabase._create_schema": "schema",
+    "Database._create_schema": "schema",
     "PostgresDatabase._sign_in": "sign-in",
 }
 PLACES = ("before", "inside", "end", "after")

@@ -24,7 +24,7 @@ from capri.privacy import gate
 from capri.privacy.gate import Gate
 from capri.privacy.layout import Layout
 from capri.privacy.noise import SimulatedNoise
-from capri.privacy.randomness import Streams
+from capri.streams import Streams
 
 _PUBLIC, _ACTIONS, _NOISE = 1, 2, 3
 

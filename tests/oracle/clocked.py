@@ -22,8 +22,8 @@ import capri
 from builders import CONTEXTS
 from capri.joint import release
 from capri.joint.pace import Worker
-from capri.privacy.randomness import Streams
 from capri.store import rollback
+from capri.streams import Streams
 from oracle.policies import POLICIES
 from oracle.transcript import Transcript, account, certified, face, overheard
 from oracle.worlds import SHARED, VISITS, Visit, World, quiet_world, wild_world

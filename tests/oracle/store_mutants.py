@@ -20,7 +20,7 @@ from capri.epoch.shadow import ShadowSum
 from capri.errors import BudgetError, DataError
 from capri.joint import decisions, release
 from capri.joint.decisions import Decider
-from capri.joint.engine import Engine
+from capri.joint.rewards import Rewards
 from capri.joint.state import PublicState
 from capri.store import maintenance
 from capri.store.sql import SqlRepository
@@ -51,22 +51,20 @@ def wrap(patch: pytest.MonkeyPatch, owner: Any, name: str, leak: Callable[..., A
     patch.setattr(owner, name, lambda *args, **named: leak(honest, *args, **named))
 
 
-Leak = Callable[[Engine, Any, View, Any], None]
+Leak = Callable[[PublicState, Any, View, Any], None]
 
 
 def on_reward(patch: pytest.MonkeyPatch, leak: Leak) -> None:
-    """Do something when rewards are in, in a transaction of its own: ``leak(backing, transaction,
+    """Do something when rewards are in, in a transaction of its own: ``leak(state, transaction,
     view, numbers)`` is given the decisions whose rewards were accepted."""
 
-    def rewarded(honest: Any, backing: Engine, numbers: Any, *rest: Any) -> Any:
-        statuses = honest(backing, numbers, *rest)
-        view, came = backing.state.look(), numbers[statuses == ACCEPTED]
-        backing.repository.database.write(
-            lambda transaction: leak(backing, transaction, view, came)
-        )
+    def rewarded(honest: Any, rewards: Rewards, numbers: Any, *rest: Any) -> Any:
+        statuses, state = honest(rewards, numbers, *rest), rewards._state
+        view, came = state.look(), numbers[statuses == ACCEPTED]
+        state.repository.write(lambda transaction: leak(state, transaction, view, came))
         return statuses
 
-    wrap(patch, Engine, "reward", rewarded)
+    wrap(patch, Rewards, "reward", rewarded)
 
 
 def fewer(counts: tuple[int, ...], lacking: int) -> tuple[int, ...]:
@@ -96,12 +94,12 @@ def steady_leases(patch: pytest.MonkeyPatch) -> None:
 def reward_prolongs_the_wait(patch: pytest.MonkeyPatch) -> None:
     """A reward that counts pushes the deadline of its epoch, and raises the generation."""
 
-    def leak(backing: Engine, transaction: Any, view: View, came: Any) -> None:
+    def leak(state: PublicState, transaction: Any, view: View, came: Any) -> None:
         for epoch in view.waiting:
             if ((came >= epoch.first) & (came < epoch.last)).any():
                 sql = "UPDATE epochs SET closes_at = closes_at + 300 WHERE number = ?"
                 transaction.run(sql, (epoch.number,))
-                backing.repository.publish(transaction, view.generation, b"longer")
+                state.repository.publish(transaction, view.generation, b"longer")
                 return
 
     on_reward(patch, leak)
@@ -111,9 +109,9 @@ def reward_prolongs_the_wait(patch: pytest.MonkeyPatch) -> None:
 def rewards_raise_the_generation(patch: pytest.MonkeyPatch) -> None:
     """Whoever caches a view is told that there are rewards."""
 
-    def leak(backing: Engine, transaction: Any, view: View, came: Any) -> None:
+    def leak(state: PublicState, transaction: Any, view: View, came: Any) -> None:
         if len(came) > 3:
-            backing.repository.publish(transaction, view.generation, b"rewards")
+            state.repository.publish(transaction, view.generation, b"rewards")
 
     on_reward(patch, leak)
 
@@ -122,11 +120,11 @@ def rewards_raise_the_generation(patch: pytest.MonkeyPatch) -> None:
 def reward_begins_the_epoch_anew(patch: pytest.MonkeyPatch) -> None:
     """The clock of an epoch runs from its newest reward instead of its first decision."""
 
-    def leak(backing: Engine, transaction: Any, view: View, came: Any) -> None:
+    def leak(state: PublicState, transaction: Any, view: View, came: Any) -> None:
         newest = view.newest
         if newest is not None and (came >= newest.first).any():
             sql = "UPDATE epochs SET began = ? WHERE number = ? AND began IS NOT NULL"
-            transaction.run(sql, (backing.clock(), newest.number))
+            transaction.run(sql, (state.now(), newest.number))
 
     on_reward(patch, leak)
 
@@ -134,7 +132,7 @@ def reward_begins_the_epoch_anew(patch: pytest.MonkeyPatch) -> None:
 def _answered(patch: pytest.MonkeyPatch) -> set[int]:
     """The numbers of decisions whose reward has come."""
     noted: set[int] = set()
-    on_reward(patch, lambda backing, transaction, view, came: noted.update(came.tolist()))
+    on_reward(patch, lambda state, transaction, view, came: noted.update(came.tolist()))
     return noted
 
 
@@ -174,7 +172,7 @@ def late_rewards_are_counted_in_the_log(patch: pytest.MonkeyPatch) -> None:
             logging.getLogger("capri.store").info("%d rewards came too late", late)
         return statuses
 
-    wrap(patch, Engine, "reward", leak)
+    wrap(patch, Rewards, "reward", leak)
 
 
 # -- keys, leases, forgetting ---------------------------------------------------------------------

@@ -21,6 +21,7 @@ from capri.epoch.shadow import ShadowSum
 from capri.errors import BudgetError, PrivacyLeakWarning
 from capri.local.bundle import open_bundle
 from capri.local.device import Device
+from capri.privacy.budget import PrivacyModel
 from capri.privacy.counts import CountLayout
 from capri.privacy.gate import Gate, noised
 from capri.privacy.histogram import histogram_layout
@@ -31,7 +32,6 @@ from capri.privacy.moments import moment_layout
 from capri.privacy.noise import NoiseSource, SecureNoise, SimulatedNoise
 from capri.privacy.products import ProductLayout
 from capri.privacy.projection import integer_projection
-from capri.privacy.promise import PrivacyModel
 from capri.privacy.sphere import sphere
 from capri.privacy.vector import vector_layout
 from layouts import squared_distance

@@ -20,7 +20,7 @@ from capri.errors import ConfigurationError
 from capri.privacy.gate import Gate, noise_source
 from capri.privacy.mechanism import Norm
 from capri.privacy.noise import SecureNoise, SimulatedNoise
-from capri.privacy.randomness import Streams
+from capri.streams import Streams
 
 SOURCE, LABORATORY = Path(capri.__file__).parent, Path(capri_lab.__file__).parent
 

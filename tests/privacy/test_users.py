@@ -15,6 +15,7 @@ import capri
 from builders import play_epoch, small_policy, snapshot
 from capri.errors import ConfigurationError, ShapeError
 from capri.privacy.users import UserId, UserLimit, check_users, user_digest
+from capri.store.memory import MemoryUnit
 from capri.store.memory_rows import MemoryRows
 from epochs_inside import open_epoch
 
@@ -61,7 +62,7 @@ def visits(rows: MemoryRows, users: Sequence[UserId], epoch: int, limit: UserLim
     """Which of these visits are within the limit."""
     check_users(users)
     digests = [user_digest(user, rows.salt) for user in users]
-    return [bool(within) for within in rows.reserve(None, digests, epoch, limit)]
+    return [bool(within) for within in rows.reserve(MemoryUnit(), digests, epoch, limit)]
 
 
 def counts(rows: MemoryRows, user: UserId) -> Counter[int]:

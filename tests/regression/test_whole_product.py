@@ -3,10 +3,10 @@
 import numpy as np
 
 from capri import PrivateKernelRidge
-from capri.privacy.randomness import Streams
 from capri.regression.options import checked
 from capri.regression.sources import one_block
 from capri.regression.stage import StagePlan, WholeProduct
+from capri.streams import Streams
 
 
 def a_plan() -> StagePlan:

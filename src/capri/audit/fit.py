@@ -14,13 +14,13 @@ import numpy as np
 
 from capri.arrays import FloatArray, IntArray
 from capri.audit.attacker import Piece, Play
+from capri.audit.plays import in_child
 from capri.audit.proof import (
     EXCESS,
     AuditResult,
     Sighting,
     check_trials,
     chosen_attacks,
-    in_child,
     prove,
 )
 from capri.errors import BudgetError, ConfigurationError
@@ -28,11 +28,11 @@ from capri.privacy.counts import CountLayout
 from capri.privacy.gate import Gate, noise_source
 from capri.privacy.layout import Layout
 from capri.privacy.ledger import Ledger
-from capri.privacy.randomness import Streams
 from capri.regression.estimator import PrivateKernelRidge
 from capri.regression.family import TableBasis
 from capri.regression.options import LEAST_COUNTS, Options, checked, count
 from capri.regression.sources import Job, one_block
+from capri.streams import Streams
 
 # For how many runs of the first attack each is run once.
 _ATTACKS = {"release": 1, "stages": 1, "leverage": 20, "difference": 20, "fork": 20}

@@ -16,12 +16,12 @@ import numpy as np
 from capri.arrays import FloatArray
 from capri.audit.attacker import Reader, Visit, outside
 from capri.audit.proof import EXCESS
-from capri.epoch.decide import Decision, Decisions
+from capri.epoch.decisions import Decision, Decisions
 from capri.epoch.notice import unsaid
 from capri.errors import CapriError
 from capri.joint.policy import Capri
+from capri.privacy.budget import PrivacyModel
 from capri.privacy.ledger import ReleaseEvent
-from capri.privacy.promise import PrivacyModel
 
 # Epochs that are rehearsed on made-up users before private runs begin, and decisions at most.
 _EPOCHS, _DECISIONS = 8, 100_000

@@ -12,6 +12,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
+from dataclasses import replace
 from functools import partial
 from threading import RLock
 from time import perf_counter
@@ -29,8 +30,8 @@ from capri.errors import ConfigurationError
 from capri.kernels import Kernel
 from capri.privacy.budget import Budget
 from capri.privacy.certificate import Certificate, Declaration
-from capri.schedule import Schedule
-from capri.spaces import Actions, Contexts, as_contexts
+from capri.schedule import Schedule, ScheduleTerms
+from capri.spaces import Actions, Contexts, FixedActions, as_contexts
 
 ReleaseFunction = Callable[[EpochRecord], object]
 
@@ -114,7 +115,7 @@ class Course:
         self._schedule = schedule
         self._draws = draws
         self._records: list[EpochRecord] = []
-        self._plans: list[str] = []  # digests
+        self.plans: list[str] = []  # the digest of each record's plan
         self._unlearnt: Release | None = None
         self._plan_seconds = 0.0
         self.hooks.warn(learner.notices)
@@ -154,31 +155,47 @@ class Course:
         return len(self._records)
 
     @property
-    def plans(self) -> list[str]:
-        """The digest of each record's plan."""
-        return list(self._plans)
-
-    @property
     def closed(self) -> int:
         """Epochs that were released, learnt from or not yet."""
         return len(self._records) + (self._unlearnt is not None)
 
-    def length(self, epoch: int, decided: int) -> int:
-        """Decisions in an epoch that begins after so many; 0 beyond the horizon."""
-        return int(min(self._schedule.after(decided, epoch), self.learner.longest))
+    @property
+    def schedule(self) -> Schedule:
+        """Lengths of epochs and the horizon, as they are now."""
+        return self._by(self.learner.problem.schedule)
 
-    def shortest(self, epoch: int, decided: int) -> int:
-        """Decisions that an epoch has at least, whatever a release says that is due before it."""
-        return self.learner.shortest(self.length(epoch, decided))
+    def _by(self, terms: ScheduleTerms | None) -> Schedule:
+        if terms is None:
+            return self._schedule
+        first = terms.first_epoch or self.learner.first_epoch
+        return Schedule(first, min(terms.growth, self.learner.growth), terms.horizon)
 
-    def plan(self, epoch: int, decided: int, *, more: int = 0) -> EpochPlan | None:
+    def length(
+        self,
+        epoch: int,
+        decided: int,
+        terms: ScheduleTerms | None = None,
+        *,
+        endless: bool = False,
+    ) -> int:
+        """Decisions in an epoch that begins after so many; 0 beyond the horizon.
+
+        ``terms``: others than those of now. ``endless``: whatever the horizon is.
+        """
+        schedule = self.schedule if terms is None else self._by(terms)
+        schedule = replace(schedule, horizon=None) if endless else schedule
+        return int(min(schedule.after(decided, epoch), self.learner.longest))
+
+    def plan(
+        self, epoch: int, decided: int, *, more: int = 0, endless: bool = False
+    ) -> EpochPlan | None:
         """Plan an epoch from earlier releases and public draws; None at the horizon.
 
-        ``more``: contributions that are expected beyond its length.
+        ``more``: contributions that are expected beyond its length. ``endless``: there is none.
         """
         self.learn()
         started = perf_counter()
-        length = self.length(epoch, decided)
+        length = self.length(epoch, decided, endless=endless)
         plan = None
         if length:
             with one_blas_thread():
@@ -187,11 +204,14 @@ class Course:
         return plan
 
     def adopt(self, problem: Problem) -> None:
-        """Go on with other actions from the next plan on."""
+        """Go on with other actions, limits or terms from the next plan on."""
         self.learn()
         known = self.notices
         with one_blas_thread():
-            self.learner.adopt(problem, self._draws.public)
+            if same_actions(self.learner.problem.actions, problem.actions):
+                self.learner.amend(problem)
+            else:
+                self.learner.adopt(problem, self._draws.public)
         self.hooks.warn(unheard(self.learner.notices, known))
 
     def turn(self) -> Segment | None:
@@ -231,7 +251,7 @@ class Course:
             mismatch=lesson.mismatch,
             notices=unheard((*self.learner.notices, *lesson.notices), self._told),
         )
-        self._plans = [*self._plans[: len(self._records)], plan_digest(plan)]
+        self.plans = [*self.plans[: len(self._records)], plan_digest(plan)]
         self._records.append(record)
         self._unlearnt = None
         self.hooks.tell(self._records)
@@ -246,7 +266,7 @@ class Course:
         self.learn()
         values, arrays = self.learner.state()
         records = [record.to_dict() for record in self._records]
-        return {"epochs": records, "plans": self.plans, "learner": values}, arrays
+        return {"epochs": records, "plans": list(self.plans), "learner": values}, arrays
 
     def restore(
         self, values: dict[str, Any], arrays: dict[str, FloatArray], plan_seconds: float
@@ -254,10 +274,17 @@ class Course:
         """Go on from :meth:`state`, in an epoch that took so long to plan."""
         self._records = [EpochRecord.from_dict(record) for record in values["epochs"]]
         self.hooks.skip(len(self._records))
-        self._plans = values["plans"]
+        self.plans = values["plans"]
         with one_blas_thread():  # as when it was learnt: a loaded policy goes on to the bit
             self.learner.restore((values["learner"], arrays))
         self._plan_seconds = plan_seconds
+
+
+def same_actions(one: Actions, other: Actions) -> bool:
+    """Whether two versions of the actions are alike."""
+    if not (isinstance(one, FixedActions) and isinstance(other, FixedActions)):
+        return one == other
+    return one.names == other.names and np.array_equal(one.rows, other.rows)
 
 
 class PublicFace(ABC):
@@ -343,7 +370,7 @@ class PublicFace(ABC):
 
     def _rows(self, contexts: object) -> FloatArray:
         public = self._problem.contexts
-        return as_contexts(public.encoded(contexts), public.dimension)
+        return as_contexts(contexts, public.dimension, public.schema)
 
     def estimate(self, contexts: object) -> FloatArray:
         """Public estimates of ``f`` for every action, ``(n, n_actions)``; 0 before any release."""
@@ -375,7 +402,7 @@ class PublicFace(ABC):
         with self._lock:
             digests: dict[str, Any] = {
                 "configuration": configuration_digest(*self._configuration()),
-                "plans": self._course.plans,
+                "plans": list(self._course.plans),
             }
             if (checkpoint := self._checkpoint()) is not None:
                 digests["store"] = checkpoint

@@ -1,204 +1,23 @@
-"""Decisions: drawing them from a public law, and the numbers that rewards come back with."""
+"""Deciding: actions are drawn from a public law, in the mode of now."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from enum import IntEnum
-from typing import Any, overload
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from capri.arrays import BoolArray, FloatArray, IntArray
-from capri.cells import as_numbers
+from capri.cells import as_numbers, plain
+from capri.checks import is_whole
 from capri.epoch.bounds import Bounds
-from capri.epoch.ids import NOBODY, SIMULATED, DecisionIds
+from capri.epoch.decisions import DEFAULT, FROZEN, INVALID_CONTEXT, OVER_LIMIT, SHADOW
+from capri.epoch.modes import Mode
 from capri.epoch.problem import Problem
+from capri.epoch.shadow import WEIGHT_BOUND
 from capri.errors import ConfigurationError, ShapeError
-from capri.spaces import CHUNK_PAIRS, ContextPool, context_chunks
-
-
-class VisitStatus(IntEnum):
-    """How a visit was served. Every visit takes a slot and gets a decision."""
-
-    SERVED = 0
-    INVALID = 1  # its context is no row of numbers: played by the default law, counts for nothing;
-    # or nothing of its set of available actions can be offered
-    OVER_LIMIT = 2  # its user has contributed as often as allowed: counts for nothing
-    DEFAULT = 3  # mode "default": the named action was played, nothing is learnt
-    SHADOW = 4  # mode "shadow": another system decided, and counts in the shadow estimate alone
-
-    def __str__(self) -> str:
-        return self.name.lower().replace("_", " ")
-
-
-@dataclass(frozen=True)
-class Decision:
-    """One decision. Only ``id`` and ``epoch`` are shown: the rest belongs to the user."""
-
-    id: str
-    epoch: int
-    action_index: int = field(repr=False)
-    action: FloatArray = field(repr=False, compare=False)
-    propensity: float = field(repr=False)
-    status: VisitStatus = field(repr=False, default=VisitStatus.SERVED)
-    number: int = field(repr=False, compare=False, default=NOBODY)
-    ids: DecisionIds | None = field(repr=False, compare=False, default=None)
-    action_name: str | None = field(repr=False, compare=False, default=None)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Outside of its process a decision is known by its id alone."""
-        shown = (self.id, self.epoch, self.action_index, self.action, self.propensity, self.status)
-        return Decision, (*shown, NOBODY, None, self.action_name)
-
-
-@dataclass(frozen=True, eq=False)
-class Decisions:
-    """Decisions of one epoch as arrays; ``decisions[i]`` and iteration give single ones.
-
-    ``number`` counts the decisions of a policy; ``id`` is what may leave the process.
-    """
-
-    number: IntArray = field(repr=False)
-    epoch: int
-    action_index: IntArray = field(repr=False)
-    action: FloatArray = field(repr=False)
-    propensity: FloatArray = field(repr=False)
-    status: IntArray = field(repr=False)
-    ids: DecisionIds = field(repr=False)
-    names: tuple[str, ...] | None = field(repr=False, default=None)
-    # Where some were made in earlier epochs and are known by their key; else None.
-    epochs: IntArray | None = field(repr=False, default=None)
-    # What each is called, where some were made before the actions were replaced.
-    called: tuple[str | None, ...] | None = field(repr=False, default=None)
-
-    @property
-    def action_name(self) -> NDArray[np.str_] | None:
-        """What the actions are called; None where they have no names."""
-        if self.called is not None:
-            return np.array(self.called)
-        return None if self.names is None else np.array(self.names)[self.action_index]
-
-    def name_of(self, position: int) -> str | None:
-        """What one of the actions is called."""
-        if self.called is not None:
-            return self.called[position]
-        return None if self.names is None else self.names[int(self.action_index[position])]
-
-    @classmethod
-    def simulated(
-        cls,
-        number: IntArray,
-        epoch: int,
-        action_index: IntArray,
-        action: FloatArray,
-        propensity: FloatArray,
-        names: tuple[str, ...] | None = None,
-    ) -> "Decisions":
-        """Decisions of a policy that serves nobody but simulated users, all alike."""
-        served = np.zeros(len(number), dtype=np.int64)
-        return cls(number, epoch, action_index, action, propensity, served, SIMULATED, names)
-
-    @property
-    def id(self) -> NDArray[np.str_]:
-        """A short text for each."""
-        return self.ids.texts(self.number)
-
-    def __len__(self) -> int:
-        return len(self.number)
-
-    @overload
-    def __getitem__(self, position: int) -> Decision: ...
-
-    @overload
-    def __getitem__(self, position: slice) -> "Decisions": ...
-
-    def __getitem__(self, position: int | slice) -> "Decision | Decisions":
-        if isinstance(position, slice):
-            return Decisions(
-                self.number[position],
-                self.epoch,
-                self.action_index[position],
-                self.action[position],
-                self.propensity[position],
-                self.status[position],
-                self.ids,
-                self.names,
-                None if self.epochs is None else self.epochs[position],
-                None if self.called is None else self.called[position],
-            )
-        number = int(self.number[position])
-        return Decision(
-            self.ids.text(number),
-            self.epoch if self.epochs is None else int(self.epochs[position]),
-            int(self.action_index[position]),
-            self.action[position],
-            float(self.propensity[position]),
-            _VISITS[self.status[position]],
-            number,
-            self.ids,
-            self.name_of(position),
-        )
-
-    def __iter__(self) -> Iterator[Decision]:
-        return (self[position] for position in range(len(self)))
-
-
-# Looking a member up by its value takes longer than encoding a reward.
-_VISITS = tuple(VisitStatus)
-
-
-def decision_numbers(decisions: Decisions | Sequence[Decision | str], ids: DecisionIds) -> IntArray:
-    """The numbers of some decisions, given as such or by id; -1 for an id that is nobody's."""
-    if isinstance(decisions, Decisions):
-        if decisions.ids is ids:
-            return decisions.number
-        decisions = decisions.id.tolist()  # of another policy: its ids are nobody's here
-    if isinstance(decisions, Decision):
-        raise ConfigurationError("update_many takes a sequence of decisions: use update for one")
-    if set(map(type, decisions)) == {str}:
-        return np.array(ids.numbers(decisions), dtype=np.int64)  # type: ignore[arg-type]
-    return np.array([_number(each, ids) for each in decisions], dtype=np.int64)
-
-
-def _number(decision: Decision | str, ids: DecisionIds) -> int:
-    if isinstance(decision, Decision):
-        return decision.number if decision.ids is ids else ids.number(decision.id)
-    if isinstance(decision, str):
-        return ids.number(decision)
-    raise ConfigurationError(
-        "a reward needs the decision that policy.act gave, or its id, which is a text: "
-        f"got {type(decision).__name__}"
-    )
-
-
-def decision_rewards(
-    decisions: Decisions | Sequence[Decision | str], rewards: object, ids: DecisionIds
-) -> tuple[IntArray, FloatArray]:
-    """Numbers of some decisions and the reward of each, NaN where it is none."""
-    numbers = decision_numbers(decisions, ids)
-    values = as_numbers(rewards)
-    if values.shape != numbers.shape:
-        raise ShapeError(f"one reward per decision is needed: {len(numbers)}, got {values.shape}")
-    return numbers, values
-
+from capri.spaces import CHUNK_PAIRS, Actions, ContextPool, context_chunks
 
 # Up to so many contexts are looked at action by action; bisection takes more steps.
 _FEW = 64
-
-
-def _cumulative(law: FloatArray) -> FloatArray:
-    """Cumulative probabilities of each row, the last one exactly 1."""
-    found = law.cumsum(axis=1)
-    found /= found[:, -1:]
-    return found
-
-
-def _first_above(
-    law: FloatArray, cumulative: FloatArray, uniform: FloatArray
-) -> tuple[IntArray, FloatArray]:
-    """The first action of each row whose cumulative probability is above the number."""
-    chosen = np.add.reduce(cumulative <= uniform[:, None], axis=1, dtype=np.int64)
-    return chosen, law[np.arange(len(law)), chosen]
 
 
 class LawTable:
@@ -211,7 +30,8 @@ class LawTable:
 
     def __init__(self, law: FloatArray) -> None:
         self.law = law
-        self._cumulative = _cumulative(law)
+        self._cumulative = law.cumsum(axis=1)
+        self._cumulative /= self._cumulative[:, -1:]  # the last one of each row exactly 1
 
     def draw(self, rows: IntArray, uniform: FloatArray) -> tuple[IntArray, FloatArray]:
         """The first action with cumulative probability above the number, and its probability.
@@ -219,7 +39,9 @@ class LawTable:
         Such an action never has probability 0.
         """
         if len(rows) < _FEW:
-            return _first_above(self.law[rows], self._cumulative[rows], uniform)
+            below = self._cumulative[rows] <= uniform[:, None]
+            chosen = np.add.reduce(below, axis=1, dtype=np.int64)
+            return chosen, self.law[rows, chosen]
         low = np.zeros(len(rows), dtype=np.int64)
         high = np.full(len(rows), self.law.shape[1] - 1)
         # Bisection of all rows at once, without a (rows x actions) matrix.
@@ -312,8 +134,6 @@ class Chooser:
         """Actions of contexts that are in no table, and their propensities."""
         with np.errstate(all="ignore"):  # a warning for some contexts only would tell of them
             law = self._law(rows, valid, available)
-        if len(law) < _FEW:
-            return _first_above(law, _cumulative(law), uniform)
         return LawTable(law).draw(np.arange(len(law)), uniform)
 
     def _law(
@@ -392,3 +212,99 @@ class Chooser:
             law[inside] = self._table.law[place[inside]]
         chosen = law[np.arange(len(rows)), np.maximum(actions, 0)]
         return np.asarray(np.where(actions >= 0, chosen, 0.0))
+
+
+@dataclass(frozen=True, eq=False)
+class Logged:
+    """What another system chose, and how probable it was: private values, whatever they are."""
+
+    chosen: Sequence[object]
+    propensity: FloatArray
+
+    def __getitem__(self, rows: IntArray) -> "Logged":
+        return Logged([self.chosen[row] for row in rows.tolist()], self.propensity[rows])
+
+    def actions(self, actions: Actions) -> IntArray:
+        """The number of each action, -1 for what is none."""
+        names = {} if actions.names is None else {name: at for at, name in enumerate(actions.names)}
+        found = np.full(len(self.chosen), -1, dtype=np.int64)
+        for place, each in enumerate(self.chosen):
+            known = plain(each, None)
+            if isinstance(known, str):
+                found[place] = names.get(known, -1)
+            elif is_whole(known) and 0 <= known < actions.count:  # type: ignore[operator]
+                found[place] = known  # type: ignore[call-overload]
+        return found
+
+    def weights(self, law: FloatArray) -> FloatArray:
+        """``min(pi / p, W)``, NaN where ``p`` is no probability above 0."""
+        sound = (self.propensity > 0) & (self.propensity <= 1)
+        with np.errstate(all="ignore"):
+            ratio = np.minimum(law / np.where(sound, self.propensity, 1.0), WEIGHT_BOUND)
+        return np.where(sound, ratio, np.nan)
+
+
+def as_logged(chosen: object, propensities: object, count: int) -> Logged | None:
+    """What a caller says of another system. Only shapes are checked: the rest is private."""
+    if chosen is None and propensities is None:
+        return None
+    if chosen is None or propensities is None:
+        raise ConfigurationError("chosen and its propensity come together, one of each a visit")
+    values = as_numbers(propensities)
+    if isinstance(chosen, str) or not hasattr(chosen, "__len__"):
+        raise ShapeError(f"one chosen action per context is needed, {count} in all")
+    listed = chosen.tolist() if isinstance(chosen, np.ndarray) else list(chosen)  # type: ignore[call-overload]
+    if len(listed) != count or values.shape != (count,):
+        raise ShapeError(f"one chosen action and one propensity per context: {count} in all")
+    return Logged(listed, values)
+
+
+@dataclass(frozen=True, eq=False)
+class Served:
+    """Decisions as they are drawn. ``weights``: in shadow mode, NaN where a visit is void."""
+
+    status: IntArray
+    place: IntArray
+    action: IntArray
+    propensity: FloatArray
+    weights: FloatArray | None = None
+
+
+def serve(
+    mode: Mode,
+    problem: Problem,
+    chooser: Chooser,
+    rows: FloatArray,
+    valid: BoolArray | None,
+    within: BoolArray | None,
+    uniform: FloatArray,
+    logged: Logged | None,
+    available: BoolArray | None = None,
+) -> Served:
+    """Decide for some visits in a mode; ``within``: whose users are within their limit."""
+    count = len(rows)
+    if mode.name == "default":
+        named = mode.place(problem.actions)
+        action, propensity = chooser.named(named, rows, valid, uniform, available)
+        return Served(np.full(count, DEFAULT), np.full(count, -1), action, propensity)
+    if mode.name == "frozen":  # a status for all: how many contexts are sound is private
+        _, action, propensity = chooser.draw(rows, valid, uniform, available)
+        return Served(np.full(count, FROZEN), np.full(count, -1), action, propensity)
+    status = np.zeros(count, dtype=np.int64)
+    if within is not None:
+        status[~within] = OVER_LIMIT
+    if available is not None:
+        status[chooser.unserved(rows, available)] = INVALID_CONTEXT
+    if valid is not None:
+        status[~valid] = INVALID_CONTEXT
+    place, action, propensity = chooser.draw(rows, valid, uniform, available)
+    if mode.name == "active":
+        return Served(status, place, action, propensity)
+    weights = np.full(count, np.nan)
+    if logged is not None:
+        chosen = logged.actions(problem.actions)
+        weights = logged.weights(chooser.probability(rows, valid, place, chosen, available))
+        weights[chosen < 0] = np.nan
+    weights[status != 0] = np.nan
+    status = np.where(status == 0, SHADOW, status)
+    return Served(status, place, action, propensity, weights)

@@ -10,28 +10,21 @@ towards the length of its epoch; only in mode "active" does it teach the learner
     default    a named action for everybody, with propensity 1; visits count for nothing. Rules and
                users' own sets still hold: who may not have it gets the default law. Floors and
                ceilings rest
+    frozen     the policy decides by what it has learnt; visits count for nothing, and there is no
+               horizon. So it goes on where the horizon is reached
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-import numpy as np
-
-from capri.arrays import BoolArray, FloatArray, IntArray
-from capri.cells import as_numbers, plain
 from capri.checks import is_whole, one_of
-from capri.epoch.decide import Chooser, VisitStatus
 from capri.epoch.problem import Problem
-from capri.epoch.shadow import WEIGHT_BOUND
-from capri.errors import ConfigurationError, ShapeError
-from capri.privacy.promise import PrivacyModel
+from capri.errors import ConfigurationError
+from capri.privacy.budget import PrivacyModel
 from capri.spaces import Actions, FixedActions
 
-MODES = ("active", "shadow", "default")
-# Plain numbers: looking up a member of an enumeration takes long.
-_, INVALID_CONTEXT, OVER_LIMIT, DEFAULT, SHADOW = (int(status) for status in VisitStatus)
+MODES = ("active", "shadow", "default", "frozen")
 
 
 @dataclass(frozen=True)
@@ -49,7 +42,12 @@ class Mode:
     @property
     def contributes(self) -> bool:
         """Whether visits are in a release, so that users' limits are used up."""
-        return self.name != "default"
+        return self.name in ("active", "shadow")
+
+    @property
+    def endless(self) -> bool:
+        """Whether it goes on beyond the horizon, since visits count for nothing."""
+        return not self.contributes
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
@@ -125,96 +123,3 @@ class Operation:
     def __str__(self) -> str:
         said = ", ".join(f"{name}={value!r}" for name, value in sorted(self.record.items()))
         return f"{self.time:%Y-%m-%d %H:%M:%S} {self.kind} {said}"
-
-
-@dataclass(frozen=True, eq=False)
-class Logged:
-    """What another system chose, and how probable it was: private values, whatever they are."""
-
-    chosen: Sequence[object]
-    propensity: FloatArray
-
-    def __getitem__(self, rows: IntArray) -> "Logged":
-        return Logged([self.chosen[row] for row in rows.tolist()], self.propensity[rows])
-
-    def actions(self, actions: Actions) -> IntArray:
-        """The number of each action, -1 for what is none."""
-        names = {} if actions.names is None else {name: at for at, name in enumerate(actions.names)}
-        found = np.full(len(self.chosen), -1, dtype=np.int64)
-        for place, each in enumerate(self.chosen):
-            known = plain(each, None)
-            if isinstance(known, str):
-                found[place] = names.get(known, -1)
-            elif is_whole(known) and 0 <= known < actions.count:  # type: ignore[operator]
-                found[place] = known  # type: ignore[call-overload]
-        return found
-
-    def weights(self, law: FloatArray) -> FloatArray:
-        """``min(pi / p, W)``, NaN where ``p`` is no probability above 0."""
-        sound = (self.propensity > 0) & (self.propensity <= 1)
-        with np.errstate(all="ignore"):
-            ratio = np.minimum(law / np.where(sound, self.propensity, 1.0), WEIGHT_BOUND)
-        return np.where(sound, ratio, np.nan)
-
-
-def as_logged(chosen: object, propensities: object, count: int) -> Logged | None:
-    """What a caller says of another system. Only shapes are checked: the rest is private."""
-    if chosen is None and propensities is None:
-        return None
-    if chosen is None or propensities is None:
-        raise ConfigurationError("chosen and its propensity come together, one of each a visit")
-    values = as_numbers(propensities)
-    if isinstance(chosen, str) or not hasattr(chosen, "__len__"):
-        raise ShapeError(f"one chosen action per context is needed, {count} in all")
-    listed = chosen.tolist() if isinstance(chosen, np.ndarray) else list(chosen)  # type: ignore[call-overload]
-    if len(listed) != count or values.shape != (count,):
-        raise ShapeError(f"one chosen action and one propensity per context: {count} in all")
-    return Logged(listed, values)
-
-
-@dataclass(frozen=True, eq=False)
-class Served:
-    """Decisions as they are drawn. ``weights``: in shadow mode, NaN where a visit is void."""
-
-    status: IntArray
-    place: IntArray
-    action: IntArray
-    propensity: FloatArray
-    weights: FloatArray | None = None
-
-
-def serve(
-    mode: Mode,
-    problem: Problem,
-    chooser: Chooser,
-    rows: FloatArray,
-    valid: BoolArray | None,
-    within: BoolArray | None,
-    uniform: FloatArray,
-    logged: Logged | None,
-    available: BoolArray | None = None,
-) -> Served:
-    """Decide for some visits in a mode; ``within``: whose users are within their limit."""
-    count = len(rows)
-    if mode.name == "default":
-        named = mode.place(problem.actions)
-        action, propensity = chooser.named(named, rows, valid, uniform, available)
-        return Served(np.full(count, DEFAULT), np.full(count, -1), action, propensity)
-    status = np.zeros(count, dtype=np.int64)
-    if within is not None:
-        status[~within] = OVER_LIMIT
-    if available is not None:
-        status[chooser.unserved(rows, available)] = INVALID_CONTEXT
-    if valid is not None:
-        status[~valid] = INVALID_CONTEXT
-    place, action, propensity = chooser.draw(rows, valid, uniform, available)
-    if mode.active:
-        return Served(status, place, action, propensity)
-    weights = np.full(count, np.nan)
-    if logged is not None:
-        chosen = logged.actions(problem.actions)
-        weights = logged.weights(chooser.probability(rows, valid, place, chosen, available))
-        weights[chosen < 0] = np.nan
-    weights[status != 0] = np.nan
-    status = np.where(status == 0, SHADOW, status)
-    return Served(status, place, action, propensity, weights)

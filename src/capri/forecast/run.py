@@ -19,7 +19,7 @@ import numpy as np
 from capri.arrays import FloatArray
 from capri.checks import not_negative, whole
 from capri.environments import TabularEnvironment
-from capri.epoch.decide import Decisions
+from capri.epoch.decisions import Decisions
 from capri.epoch.notice import unsaid
 from capri.epoch.plan import EpochRecord
 from capri.epoch.problem import Problem
@@ -29,9 +29,8 @@ from capri.forecast.functions import KNOWN, RandomFunctions
 from capri.forecast.result import ExpectedEpoch, ExpectedRegret, Forecast, KernelCost
 from capri.learners.options import PracticalOptions
 from capri.learners.presets import Options, checked_horizon
-from capri.privacy.budget import Budget
+from capri.privacy.budget import Budget, PrivacyModel
 from capri.privacy.mechanism import Norm
-from capri.privacy.promise import PrivacyModel
 from capri.simulation import ClosesEpochs, SimulationResult, simulate
 
 # Points per curve of a run that is read off at several horizons.

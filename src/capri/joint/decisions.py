@@ -17,16 +17,15 @@ import numpy as np
 
 from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.epoch.available import Sets
-from capri.epoch.decide import Decisions
-from capri.epoch.ids import DecisionIds
-from capri.epoch.modes import Logged, serve
+from capri.epoch.decide import Logged, serve
+from capri.epoch.decisions import DecisionIds, Decisions
 from capri.errors import StorageError
 from capri.joint.slots import FullError, SlotBook, Slots
 from capri.joint.state import TURNS, PublicState
-from capri.privacy.randomness import Streams
 from capri.store.codec import VOID, Played, owned
 from capri.store.repository import OvertakenError, Remembered
 from capri.store.view import Unit, View
+from capri.streams import Streams
 
 
 @dataclass(eq=False, slots=True)
@@ -63,7 +62,6 @@ class Decider:
         streams: Streams,
         ids: DecisionIds,
         *,
-        horizon: int | None,
         retention: float,
         now: Callable[[], float],
     ) -> None:
@@ -72,7 +70,7 @@ class Decider:
         self._repository, self._rows, self._ids = state.repository, state.repository.rows, ids
         self._problem = state.problem
         self._retention, self._now = retention, now
-        self.slots = SlotBook(state, streams, horizon)
+        self.slots = SlotBook(state, streams)
         self._last: Slots | None = None  # what was played last, most likely the next one, too
 
     # -- deciding ---------------------------------------------------------------------------------
@@ -82,9 +80,11 @@ class Decider:
         for _ in range(TURNS):
             view, slots = self._state.view, None
             try:
-                with self._repository.drawing(self._streams):
-                    if self.slots.leased and (wanted := self.wanted(visits)):
-                        slots = self.slots.take(view, wanted)
+                with self._state.drawing:
+                    if self.slots.leased:
+                        count = len(visits.rows)
+                        wanted = count if visits.keys is None else self.wanted(visits.keys)
+                        slots = self.slots.take(view, wanted) if wanted else None
                     ahead = None if self._state.synchronous else self._ahead(view, visits, slots)
                     decisions, kept, filled = self._repository.write(
                         lambda unit, view=view, slots=slots, ahead=ahead: self._decide(  # type: ignore[misc]
@@ -109,12 +109,10 @@ class Decider:
                 self.slots.give_back(slots)
         raise self._state.never_current()
 
-    def wanted(self, visits: Visits) -> int:
-        """How many visits need a slot: a key that is known has its decision."""
-        if visits.keys is None:
-            return len(visits.rows)
-        keys = sorted(set(visits.keys))
-        return len(keys) - self._rows.count_known(keys, self._now())
+    def wanted(self, keys: Sequence[str]) -> int:
+        """How many visits with keys need a slot: a key that is known has its decision."""
+        different = sorted(set(keys))
+        return len(different) - self._rows.count_known(different, self._now())
 
     def _decide(
         self,
@@ -234,7 +232,7 @@ class Decider:
             propensity, status = propensity[kept], status[kept]
         pairs = problem.actions.chosen(rows, actions)
         played = Played(status, place, actions, propensity, pairs)
-        stored = played if mode.active else _apart(played, served.weights)
+        stored = played if mode.name == "active" else _apart(played, served.weights)
         prepared = self._rows.prepared(stored, users)
         return _Drawn(slots.law, slots.epoch.number, played, kept, prepared)
 

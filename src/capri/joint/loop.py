@@ -25,12 +25,12 @@ from capri.joint.release import Releases
 from capri.joint.state import PublicState
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger, ReleaseEvent
-from capri.privacy.randomness import Streams
 from capri.store.repository import OvertakenError, drop_laws
 from capri.store.view import CLOSED, LEARNT, OPEN, RELEASED, WAITING, EpochRow, Unit
+from capri.streams import Streams
 
 # The next epoch is planned when this share of the one under way is still to come.
-_AHEAD = 8
+AHEAD = 8
 
 
 class EpochLoop:
@@ -90,8 +90,8 @@ class EpochLoop:
 
     def _deadlines(self) -> Iterator[float]:
         """Public times at which something is due: none follows from how long a step took."""
-        lasts = self.state.problem.rewards.epoch_time
         for epoch in self.state.ground.epochs:
+            lasts = self.state.terms(self.state.ground, epoch.number).epoch_time
             if epoch.state == CLOSED:
                 yield self.releases.moment(epoch)
             elif epoch.closes_at is not None and epoch.state == WAITING:
@@ -131,7 +131,7 @@ class EpochLoop:
         if self.state.played != len(self.state.course.records) and not given_up:
             self.turn()
             newest = self.state.ground.newest or newest
-        margin = self.margin(newest) if ahead else 0
+        margin = newest.length // AHEAD if ahead else 0
         if self.state.is_over(newest, newest.first):  # else by the clock
             self.open_next(self.state.issued)
         elif given_up:  # at a public slot: when a release was ready is nobody's business
@@ -139,10 +139,6 @@ class EpochLoop:
         elif self.state.issued >= newest.first + newest.length - margin:
             end = newest.first + newest.length
             self.open_next(max(end, self.state.effect(newest, self.state.issued)))
-
-    def margin(self, epoch: EpochRow) -> int:
-        """Slots before the end of an epoch at which the next one is planned."""
-        return epoch.length // _AHEAD
 
     def _is_due(self, epoch: EpochRow, *, before: bool) -> bool:
         """Whether an epoch has waited long enough; ``before`` the slot after it is handed out."""
@@ -158,16 +154,13 @@ class EpochLoop:
 
     def take_in(self, number: int) -> None:
         """Close, release and learn from an epoch, as far as that is still to be done."""
-        if (epoch := self._now_at(number)) is not None and epoch.state == WAITING:
-            self.releases.close(epoch)
+        for epoch in self.state.ground.epochs:  # others may have taken steps since
+            if epoch.number == number and epoch.state == WAITING:
+                self.releases.close(epoch)
         self.releases.release(number)
         self.learn(number)
         if self.releases.unclean:  # last: users play an old law until it is learnt
             self.releases.clean()
-
-    def _now_at(self, number: int) -> EpochRow | None:
-        """An epoch as the ground has it: others may have taken steps since it was looked up."""
-        return next((epoch for epoch in self.state.ground.epochs if epoch.number == number), None)
 
     def close_all(self, *, early: bool) -> None:
         """Release every epoch whose decisions are all taken; ``early`` ends the one under way."""
@@ -237,7 +230,7 @@ class EpochLoop:
         A wait by time begins when the epoch was full; where its last slots are still to come, with
         the first decision of the next one (:meth:`~capri.joint.slots.SlotBook.count`).
         """
-        terms, closes_at = self.state.problem.rewards, None
+        terms, closes_at = self.state.terms(self.state.ground, epoch.number), None
         closes = None if isinstance(terms.wait, timedelta) else last + terms.wait
         if isinstance(terms.wait, timedelta) and at_once:
             now = self.state.now()
@@ -309,7 +302,7 @@ class EpochLoop:
         """
         newest = self.state.ground.newest
         number = self.state.following()
-        if self.state.course.length(number, first) == 0:
+        if self.state.length(number, first) == 0:
             if newest is not None and self.state.issued >= newest.first + newest.length:
                 self.end(newest)  # the last one: its wait begins
             return False
@@ -334,7 +327,13 @@ class EpochLoop:
         renewed = None if coming is None else self.state.versions[coming]
         version = self.state.catalogue if coming is None else coming
         self._advance(
-            PlanRequest(plan=(number, first), renewed=renewed, catalogue=version), publish
+            PlanRequest(
+                plan=(number, first),
+                endless=self.state.ground.mode.endless,
+                renewed=renewed,
+                catalogue=version,
+            ),
+            publish,
         )
         return True
 
@@ -355,7 +354,7 @@ class EpochLoop:
         """
         if self.state.law != self.state.ground.law:
             raise OvertakenError
-        with self.repository.drawing(self._streams):
+        with self.state.drawing:
             request = replace(request, codec=self.repository.codec)
             result = self.planner.make(
                 self.state.course.branch(), request, self.state.played, self._streams

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from threading import Event, Thread
 
 from capri.arrays import BoolArray
-from capri.epoch.decide import Decisions
+from capri.epoch.decisions import Decisions
 from capri.errors import CapriError, StorageError
 from capri.joint.decisions import Decider, Visits
-from capri.joint.loop import EpochLoop
+from capri.joint.loop import AHEAD, EpochLoop
 from capri.joint.state import repeated
 
 # Seconds after which it looks by itself: for epochs on a clock, and for what others left half-way.
@@ -34,7 +34,8 @@ class Synchronous:
     def decide(self, visits: Visits) -> tuple[Decisions, BoolArray]:
         """Decide in the order of the calls."""
         with self._state.lock:
-            wanted = self._decider.wanted(visits)
+            keys, count = visits.keys, len(visits.rows)
+            wanted = count if keys is None else self._decider.wanted(keys)
             if wanted and not self._state.is_quiet(wanted):
                 self._state.refresh()
                 remaining = self._state.remaining()
@@ -159,7 +160,9 @@ class Background:
     def decide(self, visits: Visits) -> tuple[Decisions, BoolArray]:
         """A key that is known has its decision, also where no epoch takes another one."""
         self.check()
-        if self._state.view.newest is None and self._decider.wanted(visits):
+        if self._state.view.newest is None and (
+            visits.keys is None or self._decider.wanted(visits.keys)
+        ):
             self.open()
         decisions, kept = self._decider.decide(visits)
         if self._is_due(decisions):
@@ -175,8 +178,8 @@ class Background:
         view = self._state.view
         due = [epoch.closes for epoch in view.waiting if epoch.closes is not None]
         if view.newest is not None:
-            margin = self._loop.margin(view.newest)
-            due.append(view.newest.first + view.newest.length - margin - 1)
+            newest = view.newest
+            due.append(newest.first + newest.length - newest.length // AHEAD - 1)
         if len(decisions.number) == 0:
             return False
         first, last = int(decisions.number.min()), int(decisions.number.max())

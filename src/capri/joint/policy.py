@@ -10,8 +10,8 @@ from typing import Any, Self
 
 from capri.arrays import one_blas_thread
 from capri.epoch.course import Course, PublicFace
+from capri.epoch.decisions import DecisionIds
 from capri.epoch.history import History
-from capri.epoch.ids import DecisionIds
 from capri.epoch.limits import Limits
 from capri.epoch.plan import Epochs
 from capri.epoch.problem import Problem, checked_problem
@@ -19,28 +19,28 @@ from capri.epoch.rewards import checked_scale, checked_terms
 from capri.epoch.storage import damage_as_storage_error
 from capri.errors import ConfigurationError
 from capri.joint.asking import Asking
-from capri.joint.engine import Clock, Engine, RepositoryUsers, checked_retention, in_memory
-from capri.joint.persistence import (
+from capri.joint.engine import Engine, RepositoryUsers, checked_retention, in_memory, public_clock
+from capri.joint.serving import Serving
+from capri.kernels import Kernel
+from capri.learners.presets import build, checked_horizon, checked_options, settled
+from capri.learners.prior import Prior, checked_prior
+from capri.privacy.budget import Budget
+from capri.privacy.certificate import Certificate, Declaration, certify_policy
+from capri.privacy.gate import Gate, Observer, noise_source
+from capri.privacy.ledger import Ledger
+from capri.privacy.mechanism import Norm
+from capri.privacy.users import UserLimit
+from capri.spaces import Contexts
+from capri.store.memory import MemoryRepository, rehearsed
+from capri.store.persistence import (
     Configuration,
     load_policy,
     open_store,
     save_policy,
     stored_settings,
 )
-from capri.joint.serving import Serving
-from capri.kernels import Kernel
-from capri.learners.presets import build, checked_horizon, checked_options, settled
-from capri.learners.start import Prior, checked_prior
-from capri.privacy.budget import Budget
-from capri.privacy.certificate import Certificate, Declaration, certify_policy
-from capri.privacy.gate import Gate, Observer, noise_source
-from capri.privacy.ledger import Ledger
-from capri.privacy.mechanism import Norm
-from capri.privacy.randomness import Streams
-from capri.privacy.users import UserLimit
-from capri.spaces import Contexts
-from capri.store.memory import MemoryRepository, rehearsed
 from capri.store.repository import Repository
+from capri.streams import Streams
 
 
 class Capri(Asking, Serving, PublicFace):
@@ -175,6 +175,7 @@ class Capri(Asking, Serving, PublicFace):
             model=model,
             limit=limit,
             limits=limits,
+            noise=options.get("noise"),
             rewards=checked_terms(
                 reward_wait=reward_wait,
                 missing_reward=missing_reward,
@@ -188,7 +189,7 @@ class Capri(Asking, Serving, PublicFace):
                 "clock must be a function without arguments that gives a datetime.datetime, got "
                 f"{type(clock).__name__}"
             )
-        self._clock = Clock(clock)
+        self._clock = public_clock(clock)
         self._retention = checked_retention(key_retention, problem.rewards.wait)
         self._configured = Configuration(
             horizon=checked_horizon(horizon),

@@ -32,20 +32,21 @@ from typing import Any
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
+from capri.epoch.decisions import DEFAULT, FROZEN, SHADOW
 from capri.epoch.encode import Encoder
 from capri.epoch.plan import EpochPlan, Segment
 from capri.epoch.problem import Problem
 from capri.epoch.rewards import settled
 from capri.epoch.shadow import ShadowSum
 from capri.joint.state import PublicState
+from capri.privacy.budget import PrivacyModel
 from capri.privacy.gate import Departure, Gate
 from capri.privacy.ledger import Ledger, ReleaseEvent
-from capri.privacy.promise import PrivacyModel
-from capri.privacy.randomness import Streams
 from capri.spaces import FixedActions
-from capri.store.codec import DEFAULT, SHADOW, VOID
+from capri.store.codec import VOID
 from capri.store.repository import EpochPart, OvertakenError
 from capri.store.view import CLOSED, RELEASED, WAITING, EpochRow, Unit
+from capri.streams import Streams
 
 # All in seconds. The last two: after which others release what the process that closed an epoch
 # has not; and no release is that far ahead, unless the clock was set back.
@@ -55,18 +56,13 @@ _LEAST, _EACH = 0.25, 100e-6
 _GRACE, _LONGEST = 2.0, 600.0
 
 
-def margin(slots: int) -> float:
-    """How long after it is due an epoch of so many slots becomes public, the grid aside."""
-    return _LEAST + _EACH * slots
-
-
 def first_moment(due: float, slots: int) -> float:
     """When an epoch becomes public if its sum is ready by then.
 
     >>> first_moment(10.0, 2_500), first_moment(10.1, 100)
     (10.5, 10.5)
     """
-    return ceil((due + margin(slots)) / GRID) * GRID
+    return ceil((due + _LEAST + _EACH * slots) / GRID) * GRID
 
 
 def moment_of(first: float, ready: float) -> tuple[float, int]:
@@ -90,7 +86,7 @@ class SettledSum:
     model: PrivacyModel
     total: IntArray
     counts: tuple[int, ...]
-    shadow: ShadowSum
+    shadow: ShadowSum | None
     # In the textbook local model: one report a visit, each to get noise of its own.
     reports: tuple[IntArray, ...] | None = None
 
@@ -98,14 +94,14 @@ class SettledSum:
         """What the epoch publishes; None where nobody came who is in a release."""
         values: dict[str, Any] = {"counts": list(self.counts), "event": None}
         arrays: dict[str, FloatArray] = {}
-        if self.shadow.visits:
+        if self.shadow is not None:
             record, event = self.shadow.release(gate)
             values["shadow"] = record.to_dict()
             values["shadow_event"] = None if event is None else event.to_dict()
         if sum(self.counts):
             arrays["vector"], event = self.release(gate)
             values["event"] = None if event is None else event.to_dict()
-        return (values, arrays) if sum(self.counts) or self.shadow.visits else None
+        return (values, arrays) if sum(self.counts) or self.shadow is not None else None
 
     def release(self, gate: Gate) -> tuple[FloatArray, ReleaseEvent | None]:
         """Pass the gate."""
@@ -141,7 +137,7 @@ def settled_sum(
     total = np.zeros(plan.dimension, dtype=np.int64)
     counts = np.zeros(len(segments), dtype=np.int64)
     encoder = Encoder(plan, problem)
-    shadow = ShadowSum(problem, plan.layout.norm, plan.epoch, plan.capacity)
+    shadow: ShadowSum | None = None
     reported = reported and problem.model is PrivacyModel.LOCAL
     reports: list[IntArray] = []
     for numbers, played, rewarded, rewards in parts:
@@ -151,14 +147,18 @@ def settled_sum(
         which = np.searchsorted(np.asarray(starts), numbers, side="right") - 1
         # By the mode, which is public. A visit that is void for another reason is counted.
         apart = (played.status == SHADOW) | (played.status >= VOID)
-        teaching = ~apart & (played.status != DEFAULT)
+        teaching = ~apart & ~np.isin(played.status, (DEFAULT, FROZEN))
         counts += np.bincount(which[teaching], minlength=len(segments))
         combined = np.full(len(numbers), np.nan)
         combined[np.searchsorted(numbers, rewarded)] = rewards
         values = settled(combined, problem.rewards)
-        shadow.visits += int(np.count_nonzero(apart))
-        chosen = played.status == SHADOW
-        shadow.add(played.propensity[chosen], values[chosen])
+        if apart.any():
+            if shadow is None:
+                shadow = ShadowSum(problem, plan.layout.norm, plan.epoch, plan.capacity)
+            # A void visit is one of weight 0 without a reward.
+            good = played.status[apart] == SHADOW
+            weights, told = played.propensity[apart], values[apart]
+            shadow.add(np.where(good, weights, 0.0), np.where(good, told, np.nan))
         for place, segment in enumerate(segments):
             mine = np.flatnonzero((which == place) & (played.status == 0))
             pairs = _pairs(problem, played.numbers[mine], played.action[mine])
@@ -342,7 +342,7 @@ class Releases:
         if found is not None:
             return found
         try:
-            with self.repository.drawing(self._streams):
+            with self._state.drawing:
                 if epoch not in self._drawn:
                     self._drawn[epoch] = self._draw(epoch)
                 return self._keep(epoch, self._drawn[epoch])

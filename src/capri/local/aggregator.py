@@ -24,40 +24,34 @@ from capri.epoch.course import Course, PublicFace
 from capri.epoch.limits import Limits
 from capri.epoch.problem import Problem, checked_problem, with_actions
 from capri.epoch.rewards import RewardTerms, checked_scale, checked_terms, rescaled
-from capri.epoch.storage import configuration_digest, damage_as_storage_error
+from capri.epoch.storage import configuration_digest, damage_as_storage_error, read_policy_file
 from capri.errors import ConfigurationError, HorizonError
 from capri.kernels import Kernel
-from capri.learners.explain import explain
+from capri.learners.explain import explain, releases_prior
 from capri.learners.explanation import Explanation
+from capri.learners.learner import PracticalLearner
 from capri.learners.options import PracticalOptions
-from capri.learners.practical import PracticalLearner
 from capri.learners.presets import checked_horizon, checked_options, first_length
-from capri.learners.start import Prior, checked_prior
-from capri.learners.start.releases import releases_prior
+from capri.learners.prior import Prior, checked_prior
 from capri.local import wire
 from capri.local.engine import ReportEngine
-from capri.local.persistence import (
-    BundleDraws,
-    Described,
-    described,
-    generator,
-    in_memory,
-    load_aggregator,
-    open_store,
-    save_aggregator,
-    settings_from,
-    stored_configuration,
-)
 from capri.local.reports import EpochSum, ReportStatus, as_rows
-from capri.local.state import ReportState, first_law
-from capri.privacy.budget import Budget
+from capri.local.state import BundleDraws, ReportState, first_law, generator, in_memory, settings_of
+from capri.privacy.budget import Budget, Promise
 from capri.privacy.certificate import Certificate, certify_devices
-from capri.privacy.promise import Promise
 from capri.privacy.shuffle import Shuffle
 from capri.schedule import Schedule
 from capri.spaces import Contexts
 from capri.store.codec import PlainCodec
-from capri.store.repository import Repository, kept_actions
+from capri.store.persistence import (
+    AGGREGATOR,
+    Described,
+    described,
+    open_aggregator,
+    save_aggregator,
+    stored_configuration,
+)
+from capri.store.repository import Repository, kept_version
 
 
 class LocalCapri(PublicFace):
@@ -152,6 +146,7 @@ class LocalCapri(PublicFace):
             rewards=RewardTerms(missing=self._terms.missing),
             limits=limits,
             shuffle=shuffle,
+            noise=options.get("noise"),
         )
         if shuffle is not None and (self._terms.overlapping or epoch_time is not None):
             raise ConfigurationError(
@@ -183,11 +178,11 @@ class LocalCapri(PublicFace):
         first = first_length(problem, self._options, self._observed)
         schedule = Schedule(first, self._options.growth, self._horizon)
         course = Course(schedule, learner, BundleDraws(public), timed=True)
-        law, actions = first_law(course, public), kept_actions(problem, PlainCodec())
+        law, actions = first_law(course, public), kept_version(problem, PlainCodec())
         if store is None:
             repository: Repository = in_memory(law, actions, saved)
         else:
-            repository = open_store(store, self._described(problem), law)
+            repository = open_aggregator(store, self._described(problem), law)
         state = ReportState(repository, problem, course, public, self._terms, clock=clock)
         self._state, self._engine = state, ReportEngine(state, self._horizon)
 
@@ -302,7 +297,8 @@ class LocalCapri(PublicFace):
         return self._described(self._problem)
 
     def _described(self, problem: Problem) -> Described:
-        return described(problem, self._horizon, self._options, self._terms, self._observed)
+        more = {"kind": AGGREGATOR, "terms": self._terms.to_dict()}
+        return described(problem, self._horizon, self._options, self._observed, **more)
 
     def replace_actions(self, actions: object) -> None:
         """Offer other actions from the next bundle on; those of the newest one stay.
@@ -383,9 +379,9 @@ class LocalCapri(PublicFace):
         clock: Callable[[], datetime] | None = None,
     ) -> Self:
         """Read a saved aggregator. A context sampler and a clock are code: give them again."""
-        saved = load_aggregator(path)
+        saved = read_policy_file(path, AGGREGATOR)
         with damage_as_storage_error(path):
-            loaded = cls(**settings_from(*saved, contexts), clock=clock)
+            loaded = cls(**settings_of(*saved, contexts), clock=clock)
             loaded._assemble(loaded._problem, generator(None), None, clock, saved)
         return loaded
 
@@ -398,9 +394,8 @@ class LocalCapri(PublicFace):
         clock: Callable[[], datetime] | None = None,
     ) -> Self:
         """The aggregator of a store, as it was built. Sampler and clock as in :meth:`load`."""
-        return cls(
-            **settings_from(*stored_configuration(store), contexts), store=store, clock=clock
-        )
+        found = stored_configuration(store, AGGREGATOR)
+        return cls(**settings_of(*found, contexts), store=store, clock=clock)
 
     def close(self) -> None:
         """Give the connections of a store back; nothing needs to be saved."""

@@ -20,7 +20,7 @@ import numpy as np
 from capri.arrays import FloatArray, IntArray
 from capri.cells import number_or_missing, visit_rows
 from capri.epoch.available import as_sets
-from capri.epoch.decide import Decision, VisitStatus
+from capri.epoch.decisions import Decision, VisitStatus
 from capri.errors import BudgetError, BundleError, ConfigurationError, DataError, StorageError
 from capri.local import wire
 from capri.local.bundle import Bundle, open_bundle
@@ -31,10 +31,9 @@ from capri.local.device import (
     SystemRandomness,
     usable_rows,
 )
-from capri.privacy.budget import Budget
+from capri.privacy.budget import Budget, PrivacyModel
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger
-from capri.privacy.promise import PrivacyModel
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from capri.arrays import FloatArray, IntArray
 from capri.cells import as_numbers, visit_rows
 from capri.checks import whole
 from capri.epoch.available import as_sets
-from capri.epoch.decide import Decisions
+from capri.epoch.decisions import Decisions
 from capri.epoch.notice import Notice
 from capri.epoch.plan import Epochs
 from capri.epoch.problem import Problem
@@ -23,10 +23,9 @@ from capri.local.device import Device, SimulatedRandomness
 from capri.local.reports import ReportStatus
 from capri.local.shuffler import Shuffler
 from capri.local.wire import Messages
-from capri.privacy.budget import Budget
+from capri.privacy.budget import Budget, Promise
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger
-from capri.privacy.promise import Promise
 
 
 @final

@@ -26,7 +26,6 @@ from capri.privacy.budget import Budget
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger
 from capri.privacy.moments import MomentLayout, moment_layout
-from capri.privacy.randomness import Streams
 from capri.privacy.sphere import Sphere, sphere, unbiased_sum
 from capri.privacy.vector import VectorLayout
 from capri.regression.decode import Estimate, StageReading
@@ -46,6 +45,7 @@ from capri.regression.pooling import decode
 from capri.regression.priors import FunctionPrior
 from capri.regression.stage import MARGIN, StageFeatures, StagePlan, StageResult, Targets
 from capri.regression.tables import checked_block
+from capri.streams import Streams
 
 # Mean square of scaled targets where nothing measures it: the expected signal, and noise of B^2/4.
 _SECOND_MOMENT = SIGNAL + 0.25

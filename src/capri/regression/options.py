@@ -20,7 +20,6 @@ from capri.privacy.budget import Budget, warn_of_large_delta
 from capri.privacy.counts import CountLayout
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger
-from capri.privacy.randomness import Streams
 from capri.regression.columns import TableColumns
 from capri.regression.design import (
     SCHEDULES,
@@ -50,6 +49,7 @@ from capri.regression.tables import (
     schema_rows,
 )
 from capri.schema import Schema
+from capri.streams import Streams
 
 # Public rows that stand for the law of X: some for each row of the data, within limits.
 _LAW_SHARE, _FEWEST_LAW, _MOST_LAW = 8, 2000, 1 << 13

@@ -20,7 +20,7 @@ from msgspec import UNSET
 
 from capri.arrays import FloatArray
 from capri.cells import number_or_missing
-from capri.epoch.decide import Decisions, VisitStatus
+from capri.epoch.decisions import Decisions, VisitStatus
 from capri.epoch.rewards import RewardRule, RewardStatus
 from capri.errors import ConfigurationError, HorizonError
 from capri.joint.policy import Capri
@@ -302,6 +302,8 @@ class BulkPolicy:
         try:
             made = self._policy.act_many(rows, **asked)
         except (HorizonError, ConfigurationError) as problem:
+            if isinstance(problem, HorizonError) and self._freezes():
+                return self._decided(visits, rows, asked, marks)
             if len(visits) == 1:
                 return [problem]
             middle = len(visits) // 2
@@ -320,6 +322,14 @@ class BulkPolicy:
         except Exception as problem:  # of this half alone: the other may have been done
             return [problem] * len(visits)
         return _answers(made, visits, marks)
+
+    def _freezes(self) -> bool:
+        """Whether the horizon is reached, and it goes on by what was learnt, from now on."""
+        if self._policy.remaining:
+            return False
+        why = f"the horizon of {self._policy.horizon:,} decisions is reached"
+        self._policy.freeze(by="capri", why=why)
+        return True
 
     def reward(self, items: list[RewardRequest]) -> list[Any]:
         """What became of each reward."""
@@ -347,7 +357,7 @@ def _answers(
 ) -> list[DecisionAnswer]:
     """Decisions by names."""
     epochs = [made.epoch] * len(made) if made.epochs is None else made.epochs.tolist()
-    names = made.names if made.called is None else None
+    names, called = made.names or (), made.called
     answers = []
     for place, (text, index, propensity, status, epoch, visit, mark) in enumerate(
         zip(
@@ -361,7 +371,7 @@ def _answers(
             strict=True,
         )
     ):
-        name = made.name_of(place) if names is None else names[index]
+        name = (names[index] if names else None) if called is None else called[place]
         answer = DecisionAnswer(
             text, name or str(index), propensity, epoch, VISIT_STATUSES[status], mark
         )

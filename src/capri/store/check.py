@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from capri.errors import CapriError, StorageError
-from capri.privacy.budget import Budget
+from capri.privacy.budget import Budget, PrivacyModel
 from capri.privacy.ledger import Ledger, ReleaseEvent
-from capri.privacy.promise import PrivacyModel
 from capri.privacy.users import UserLimit
 from capri.store.codec import Played, unpacked
 from capri.store.rollback import check_newest, first_digest, unknown_store

@@ -6,20 +6,20 @@ A unit of work notes what it changes, so one that fails is undone.
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
+from functools import partial
 from typing import Any, TypeVar
 
-from capri.epoch.ids import DecisionIds
+from capri.epoch.decisions import DecisionIds
 from capri.epoch.storage import below
 from capri.errors import ConfigurationError
-from capri.privacy.randomness import Streams
 from capri.store.codec import PlainCodec
 from capri.store.memory_rows import MemoryRows
 from capri.store.repository import Forgotten, OwnLock, Repository, drop_laws
 from capri.store.schema import TABLES
 from capri.store.view import CLOSED, LEARNT, OPEN, RELEASED, WAITING, Row, Unit, View, read_view
+from capri.streams import Streams
 
 Result = TypeVar("Result")
-_NOTHING = nullcontext()
 _PUBLIC = ("laws", "epochs", "segments", "catalogues", "operations", "history")
 
 
@@ -29,18 +29,24 @@ class MemoryUnit:
     def __init__(self) -> None:
         self.tables: dict[str, dict[Row, Row]] = {name: {} for name in _PUBLIC}
         self.issued = self.generation = 0  # apart, since every decision changes them
-        # As the unit of work found them: the counter, and rows that it has changed.
+        # The counter as the unit of work found it, and what takes its changes back, one by one.
         self.before = 0, 0
-        self.changes: list[tuple[str, Row, Row | None]] = []
+        self.undoing: list[Callable[[], object]] = []
 
     def undo(self) -> None:
         """Go back to where the unit began."""
         self.issued, self.generation = self.before
-        for table, key, row in reversed(self.changes):
-            if row is None:
-                del self.tables[table][key]
-            else:
-                self.tables[table][key] = row
+        while self.undoing:
+            self.undoing.pop()()
+
+    def changes(self, values: dict[Any, Any], key: Any) -> None:
+        """A value is about to change: it goes back with the unit."""
+        before = copy(values.get(key))
+        self.undoing.append(
+            partial(values.pop, key, None)
+            if before is None
+            else partial(values.__setitem__, key, before)
+        )
 
     def copy(self) -> "MemoryUnit":
         """The same rows, apart."""
@@ -63,7 +69,7 @@ class MemoryUnit:
 
     def _set(self, table: str, key: Row, row: Row | None) -> None:
         rows = self.tables[table]
-        self.changes.append((table, key, rows.get(key)))
+        self.changes(rows, key)
         if row is None:
             del rows[key]
         else:
@@ -132,33 +138,28 @@ class MemoryRepository(Repository):
 
     # -- units of work ----------------------------------------------------------------------------
 
-    def write(self, function: Callable[[MemoryUnit], Result]) -> Result:
+    def write(self, function: Callable[[Any], Result]) -> Result:
         """Run a function; whatever it raises has changed nothing."""
         lock, unit = self._lock, self._unit
         lock.acquire()
         try:
             unit.before = unit.issued, unit.generation
-            unit.changes.clear()
-            self.rows.begin()
             return function(unit)
         except BaseException:
             unit.undo()
-            self.rows.undo()
             raise
         finally:
+            unit.undoing.clear()
             lock.release()
 
-    def read(self, function: Callable[[MemoryUnit], Result]) -> Result:
+    def read(self, function: Callable[[Any], Result]) -> Result:
         """Run a function that reads."""
         with self._lock:
             return function(self._unit)
 
-    def check_process(self) -> None:
-        """A simulation may be forked; of others the policy itself refuses a copy."""
-
-    def drawing(self, streams: Streams) -> AbstractContextManager[None]:
+    def drawing(self, streams: Streams) -> AbstractContextManager[object]:
         """What was drawn was drawn."""
-        return _NOTHING
+        return nullcontext()
 
     def write_streams(self, unit: Any, streams: Streams) -> None:
         """Generators live in memory, too."""

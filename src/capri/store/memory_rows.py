@@ -2,13 +2,14 @@
 
 import secrets
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, Protocol
 
 import numpy as np
 
 from capri.arrays import BoolArray, FloatArray, IntArray
-from capri.epoch.modes import SHADOW
+from capri.epoch.decisions import SHADOW
 from capri.epoch.rewards import ACCEPTED, UNCOUNTED, UNKNOWN
 from capri.privacy.users import UserLimit
 from capri.store.codec import REWARD_DIGEST, Played
@@ -38,7 +39,16 @@ _COLUMNS = {
 Key = tuple[float, Remembered]
 
 
-class MemoryRows(Rows[None]):
+class Undoable(Protocol):
+    """A unit of work that can be taken back."""
+
+    undoing: list[Callable[[], object]]
+
+    def changes(self, values: dict[Any, Any], key: Any) -> None:
+        """A value is about to change: it goes back with the unit."""
+
+
+class MemoryRows(Rows[Undoable]):
     """What users did, a slot a row, from the oldest epoch under way on."""
 
     def __init__(self, columns: int) -> None:
@@ -49,11 +59,8 @@ class MemoryRows(Rows[None]):
         self._seen: dict[int, tuple[bytes, ...]] = {}  # digests of the keys of rewards
         self._draws: dict[int, Any] = {}
         self._reports: list[ReportRow] = []
-        self._reports_before = self._reports, 0
         self._keys: dict[str, Key] = {}  # in the order of their time
         self._counts: dict[str, Counter[int]] = {}
-        self._touched: dict[str, Counter[int] | None] = {}
-        self._new_keys: list[str] = []
 
     def __repr__(self) -> str:
         return "MemoryRows()"
@@ -64,7 +71,7 @@ class MemoryRows(Rows[None]):
         """Decisions as they are: nobody could ask for those of one user."""
         return played
 
-    def write_decisions(self, unit: None, numbers: IntArray, prepared: Any) -> None:
+    def write_decisions(self, unit: Undoable, numbers: IntArray, prepared: Any) -> None:
         """New decisions, of slots one after the other."""
         if len(numbers) == 0:
             return
@@ -90,25 +97,25 @@ class MemoryRows(Rows[None]):
                 table[name][: len(column)] = column
             self._table = table
 
-    def first_statuses(self, unit: None, numbers: IntArray) -> IntArray:
+    def first_statuses(self, unit: Undoable, numbers: IntArray) -> IntArray:
         """What a first reward for each decision meets: accepted, uncounted, or unknown."""
         status = self._table["status"][numbers - self._first]
         found = np.where((status == 0) | (status == SHADOW), ACCEPTED, UNCOUNTED)
         found[status == _EMPTY] = UNKNOWN
         return found
 
-    def rewarded(self, unit: None, numbers: IntArray) -> BoolArray:
+    def rewarded(self, unit: Undoable, numbers: IntArray) -> BoolArray:
         """Which decisions have a reward."""
         return self._table["rewarded"][numbers - self._first] != 0  # type: ignore[no-any-return]
 
-    def write_first(self, unit: None, numbers: IntArray, rewards: FloatArray) -> bool:
+    def write_first(self, unit: Undoable, numbers: IntArray, rewards: FloatArray) -> bool:
         """Rewards of decisions that have none."""
         places = numbers - self._first
         self._table["reward"][places] = rewards
         self._table["rewarded"][places] = True
         return True
 
-    def combined(self, unit: None, numbers: IntArray) -> dict[int, Combined]:
+    def combined(self, unit: Undoable, numbers: IntArray) -> dict[int, Combined]:
         """What came for some decisions so far."""
         reward = self._table["reward"]
         return {
@@ -117,7 +124,7 @@ class MemoryRows(Rows[None]):
         }
 
     def write_combined(
-        self, unit: None, totals: dict[int, Combined], before: dict[int, Combined]
+        self, unit: Undoable, totals: dict[int, Combined], before: dict[int, Combined]
     ) -> bool:
         """One value a decision, in place of the one before."""
         for number, (total, digests, _) in totals.items():
@@ -150,7 +157,7 @@ class MemoryRows(Rows[None]):
         """Whether there is a decision from this slot on."""
         return bool((self._table["status"][max(0, first - self._first) :] != _EMPTY).any())
 
-    def forget(self, unit: None, epoch: int, first: int, last: int, now: float) -> None:
+    def forget(self, unit: Undoable, epoch: int, first: int, last: int, now: float) -> None:
         """Forget what the users of an epoch did, and keys that were kept long enough."""
         self._draws.pop(epoch, None)
         own = slice(max(0, first - self._first), last - self._first)
@@ -160,47 +167,55 @@ class MemoryRows(Rows[None]):
         if first <= self._first < last:  # epochs are released in their order
             self._table = {name: each[own.stop :].copy() for name, each in self._table.items()}
             self._first = last
-        self.drop_keys(unit, now)
+        self._drop_keys(now)
 
-    def draw_of(self, unit: None, epoch: int) -> Any:
+    def draw_of(self, unit: Undoable, epoch: int) -> Any:
         """What a closed epoch will publish, None while nothing was drawn."""
         return self._draws.get(epoch)
 
-    def write_draw(self, unit: None, epoch: int, kept: Any) -> None:
+    def write_draw(self, unit: Undoable, epoch: int, kept: Any) -> None:
         """Keep what was drawn."""
         self._draws[epoch] = kept
 
     # -- reports ----------------------------------------------------------------------------------
 
-    def reports(self, unit: None, first: int) -> list[ReportRow]:
+    def reports(self, unit: Undoable, first: int) -> list[ReportRow]:
         """Reports from a number on; nearly always there are none."""
         rows, start = self._reports, len(self._reports)
         while start and rows[start - 1].first >= first:
             start -= 1
         return rows[start:]
 
-    def write_reports(self, unit: None, rows: Sequence[ReportRow]) -> None:
+    def write_reports(self, unit: Undoable, rows: Sequence[ReportRow]) -> None:
         """Reports that count from here on."""
+        unit.undoing.append(partial(self._cut_reports, len(self._reports)))
         self._reports.extend(rows)
 
-    def drop_reports(self, unit: None, epoch: int) -> None:
+    def _cut_reports(self, count: int) -> None:
+        del self._reports[count:]
+
+    def drop_reports(self, unit: Undoable, epoch: int) -> None:
         """Another list, so that the unit can be undone."""
+        unit.undoing.append(partial(setattr, self, "_reports", self._reports))
         self._reports = [each for each in self._reports if each.epoch != epoch]
 
     # -- keys -------------------------------------------------------------------------------------
 
     def count_known(self, digests: Sequence[str], now: float) -> int:
         """How many of some different keys have a decision."""
-        return len(self.known_keys(None, digests, now))
+        self._drop_keys(now)
+        return sum(digest in self._keys for digest in digests)
 
-    def known_keys(self, unit: None, digests: Sequence[str], now: float) -> dict[str, Remembered]:
+    def known_keys(
+        self, unit: Undoable, digests: Sequence[str], now: float
+    ) -> dict[str, Remembered]:
         """Decisions of keys that are kept; expired ones are dropped."""
-        self.drop_keys(unit, now)
+        self._drop_keys(now)
         return {digest: self._keys[digest][1] for digest in digests if digest in self._keys}
 
     def write_keys(
         self,
-        unit: None,
+        unit: Undoable,
         digests: Sequence[str],
         numbers: IntArray,
         epoch: int,
@@ -209,7 +224,7 @@ class MemoryRows(Rows[None]):
     ) -> bool:
         """Decisions under new keys."""
         for digest, number, each in zip(digests, numbers.tolist(), kept, strict=True):
-            self._new_keys.append(digest)
+            unit.changes(self._keys, digest)
             self._keys[digest] = (expires, Remembered(number, epoch, each))
         return True
 
@@ -217,20 +232,22 @@ class MemoryRows(Rows[None]):
         """Whether there are keys that were kept long enough."""
         return bool(self._keys) and next(iter(self._keys.values()))[0] <= now
 
-    def drop_keys(self, unit: None, now: float) -> None:
+    def drop_keys(self, unit: Undoable, now: float) -> None:
         """Forget keys that were kept long enough."""
+        self._drop_keys(now)
+
+    def _drop_keys(self, now: float) -> None:
         while self.has_expired_keys(now):
             del self._keys[next(iter(self._keys))]
 
     # -- users ------------------------------------------------------------------------------------
 
     def reserve(
-        self, unit: None, digests: Sequence[str], epoch: int, limit: UserLimit
+        self, unit: Undoable, digests: Sequence[str], epoch: int, limit: UserLimit
     ) -> BoolArray:
         """Count a visit of each user in turn; which of them are within their limit."""
         for digest in set(digests):
-            known = self._counts.get(digest)
-            self._touched.setdefault(digest, None if known is None else Counter(known))
+            unit.changes(self._counts, digest)
             self._counts.setdefault(digest, Counter())
         within = np.zeros(len(digests), dtype=np.bool_)
         for place, digest in enumerate(digests):
@@ -245,24 +262,6 @@ class MemoryRows(Rows[None]):
         return dict(self._counts.get(digest, {}))
 
     # -- units and files --------------------------------------------------------------------------
-
-    def begin(self) -> None:
-        """A unit of work begins: what it changes of users and keys can be undone."""
-        self._touched.clear()
-        self._new_keys.clear()
-        self._reports_before = self._reports, len(self._reports)
-
-    def undo(self) -> None:
-        """Go back to the users' counts and the keys before the unit: its slots are free again."""
-        self._reports, count = self._reports_before
-        del self._reports[count:]
-        for key in self._new_keys:
-            self._keys.pop(key, None)
-        for digest, before in self._touched.items():
-            if before is None:
-                self._counts.pop(digest, None)
-            else:
-                self._counts[digest] = before
 
     @property
     def counted(self) -> bool:

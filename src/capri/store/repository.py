@@ -6,41 +6,58 @@ laws, versions of the actions, operations) are rows that the unit selects and ch
 did is in :class:`Rows`.
 """
 
+from _thread import RLock
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
-from threading import RLock
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from capri.arrays import BoolArray, FloatArray, IntArray
-from capri.epoch.ids import DecisionIds
+from capri.epoch.decisions import DecisionIds
+from capri.epoch.limits import Limits
 from capri.epoch.modes import Operation
 from capri.epoch.problem import Problem, with_actions
+from capri.epoch.rewards import RewardTerms
 from capri.epoch.storage import actions_from_state, actions_state
-from capri.privacy.randomness import Streams
 from capri.privacy.users import UserLimit
+from capri.schedule import ScheduleTerms
 from capri.spaces import FixedActions
 from capri.store.codec import REWARD_DIGEST, Codec, Played
 from capri.store.rollback import Checkpoint
 from capri.store.view import OPEN, WAITING, Unit, View
+from capri.streams import Streams
 
 OwnUnit = TypeVar("OwnUnit")
 Result = TypeVar("Result")
 
 
-def kept_actions(problem: Problem, codec: Codec) -> Any:
-    """A version of the actions, as it is kept."""
+def kept_version(problem: Problem, codec: Codec) -> Any:
+    """What may change while a policy runs, as it is kept: actions, limits, rewards, schedule."""
+    values: dict[str, Any] = {"rewards": problem.rewards.to_dict()}
+    if problem.limits is not None:
+        values["limits"] = [problem.limits.to_dict(), problem.limits.declared]
+    if problem.schedule is not None:
+        values["schedule"] = asdict(problem.schedule)
     if not isinstance(problem.actions, FixedActions):
-        return codec.pack({})  # contexts bring their own
-    return codec.pack(actions_state(problem.actions), {"rows": problem.actions.rows})
+        return codec.pack(values)  # contexts bring their own
+    return codec.pack(values | actions_state(problem.actions), {"rows": problem.actions.rows})
 
 
 def problem_with(problem: Problem, kept: Any, codec: Codec) -> Problem:
-    """The problem with another version of its actions: the inverse of :func:`kept_actions`."""
+    """The problem in another version: the inverse of :func:`kept_version`."""
     values, arrays = codec.unpack(kept)
-    return with_actions(problem, actions_from_state(values, arrays["rows"]))
+    limits, schedule = values.get("limits"), values.get("schedule")
+    renewed = replace(
+        problem,
+        rewards=RewardTerms.from_dict(values["rewards"]),
+        limits=None if limits is None else Limits.from_dict(*limits),
+        schedule=None if schedule is None else ScheduleTerms(**schedule),
+    )
+    if "rows" not in arrays:
+        return with_actions(renewed, problem.actions)
+    return with_actions(renewed, actions_from_state(values, arrays["rows"]))
 
 
 class OvertakenError(Exception):
@@ -67,18 +84,8 @@ class Forgotten:
         return bool(self.decisions or self.rewards or self.keys or self.too_late)
 
 
-class OwnLock:
+class OwnLock(RLock):  # type: ignore[misc]  # final in stubs alone
     """A lock that no copy shares."""
-
-    def __init__(self) -> None:
-        lock = RLock()
-        self.acquire, self.release = lock.acquire, lock.release
-
-    def __enter__(self) -> None:
-        self.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
 
     def __reduce__(self) -> tuple[type["OwnLock"], tuple[()]]:
         return OwnLock, ()
@@ -243,6 +250,13 @@ class Rows(ABC, Generic[OwnUnit]):
         """Contributions of a user by epoch."""
 
 
+class RunUnit(Protocol):
+    """Runs a function as one unit of work."""
+
+    def __call__(self, function: Callable[[Unit], Result]) -> Result:
+        """What the function returns."""
+
+
 class Repository(ABC):
     """One policy's state. What a single process has no need of does nothing by default."""
 
@@ -258,17 +272,11 @@ class Repository(ABC):
 
     # -- units of work ----------------------------------------------------------------------------
 
-    @abstractmethod
-    def write(self, function: Callable[[Unit], Result]) -> Result:
-        """Run a function as one unit of work, done and kept on return."""
+    write: "RunUnit"  # a function as one unit of work, done and kept on return
+    read: "RunUnit"  # a function that reads, all of it at one point in time
 
-    @abstractmethod
-    def read(self, function: Callable[[Unit], Result]) -> Result:
-        """Run a function that reads, all of it at one point in time."""
-
-    @abstractmethod
-    def check_process(self) -> None:
-        """Refuse a forked child, before a lock is taken."""
+    # Refuses a forked child, before a lock is taken; None where the policy itself does.
+    check_process: Callable[[], None] | None = None
 
     def note(self) -> Checkpoint | None:
         """Remember how far this has come, after checking that no newer copy was seen.
@@ -305,8 +313,8 @@ class Repository(ABC):
         return
 
     @abstractmethod
-    def drawing(self, streams: Streams) -> AbstractContextManager[None]:
-        """While something is drawn: what fails leaves generators as they are kept."""
+    def drawing(self, streams: Streams) -> AbstractContextManager[object]:
+        """Around whatever is drawn: what fails leaves generators as they are kept."""
 
     @abstractmethod
     def write_streams(self, unit: Any, streams: Streams) -> None:
@@ -353,6 +361,12 @@ class Repository(ABC):
         return tuple(
             Operation(kind, made, self.codec.unpack(record)[0]) for kind, made, record in rows
         )
+
+    def reconfigure(self, unit: Unit, before: Any, configuration: Any) -> None:  # noqa: B027
+        """Keep what the policy is built from now on; ``before``: the first version of its terms.
+
+        In memory the policy itself knows.
+        """
 
     def note_operation(
         self, unit: Unit, generation: int, kind: str, record: dict[str, Any], made: float

@@ -6,14 +6,13 @@ business of the engine.
 
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from typing import Any, TypeVar
 
-from capri.epoch.ids import DecisionIds
+from capri.epoch.decisions import DecisionIds
 from capri.errors import StorageError
-from capri.privacy.randomness import Streams
 from capri.store.codec import BytesCodec, packed, unpacked
 from capri.store.maintenance import forget_user
 from capri.store.repository import Forgotten, Repository
@@ -34,10 +33,26 @@ from capri.store.sql_rows import SqlRows
 from capri.store.sqlite import SqliteDatabase
 from capri.store.transaction import Database, Transaction
 from capri.store.view import View, read_digest, read_view
+from capri.streams import Streams
 
 Result = TypeVar("Result")
 # The kind of operation by which a store knows that it has an anchor.
 ANCHORED = "anchor"
+
+
+class Drawing(AbstractContextManager[None]):
+    """What a simulation draws: where that fails, its generators are as they were before."""
+
+    def __init__(self, streams: Streams) -> None:
+        self._streams, self._before = streams, list[dict[str, Any] | None]()
+
+    def __enter__(self) -> None:
+        self._before.append(self._streams.state())
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        before = self._before.pop()
+        if kind is not None and before is not None:
+            self._streams.restore(before)
 
 
 class SqlRepository(Repository):
@@ -56,6 +71,8 @@ class SqlRepository(Repository):
     ) -> None:
         """``new_anchor``: the anchor may know nothing of a store with a past, once."""
         self.database, self.anchor = database, anchor
+        self.write, self.read = database.write, database.read
+        self.check_process = database.check_process
         self._new_anchor = new_anchor
         self._store_key = store_key
         self.store_id = ""
@@ -74,6 +91,12 @@ class SqlRepository(Repository):
         """What the stored policy was built from; None for an empty store."""
         found = self.value("policy", "configuration")
         return None if found is None else unpacked(found)
+
+    def reconfigure(self, unit: Any, before: Any, configuration: Any) -> None:
+        """Keep what the policy is built from now on; the version before it stays known."""
+        if not unit.select("catalogues", ("version",), version=0):
+            unit.insert("catalogues", [(0, 0, before)])
+        unit.update("policy", {"configuration": configuration}, id=1)
 
     def create(
         self,
@@ -210,18 +233,6 @@ class SqlRepository(Repository):
 
     # -- units of work ----------------------------------------------------------------------------
 
-    def write(self, function: Callable[[Transaction], Result]) -> Result:
-        """Run a function in a transaction, durable on return."""
-        return self.database.write(function)
-
-    def read(self, function: Callable[[Transaction], Result]) -> Result:
-        """Run a function that reads, all of it at one point in time."""
-        return self.database.read(function)
-
-    def check_process(self) -> None:
-        """Refuse a forked child, before a lock is taken."""
-        self.database.check_process()
-
     def certified(self) -> dict[str, Any] | None:
         """Store, generation and digest, and whether an anchor notes them."""
         seen, anchored = self.note(), self.anchor is not None
@@ -294,16 +305,9 @@ class SqlRepository(Repository):
         """Where a simulation's generators stand."""
         return unpacked(self.value("streams", "state"))[0]
 
-    @contextmanager
-    def drawing(self, streams: Streams) -> Iterator[None]:
+    def drawing(self, streams: Streams) -> AbstractContextManager[object]:
         """A simulation goes on from where its generators are stored."""
-        before = streams.state()
-        try:
-            yield
-        except BaseException:
-            if before is not None:
-                streams.restore(before)
-            raise
+        return Drawing(streams) if streams.simulated else nullcontext()
 
     def write_streams(self, unit: Transaction, streams: Streams) -> None:
         """Where a simulation's generators stand, with what they drew."""

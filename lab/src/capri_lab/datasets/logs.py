@@ -13,7 +13,7 @@ from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.cells import as_number_rows, as_numbers
 from capri.checks import whole
 from capri.environments import Environment
-from capri.epoch.decide import Decisions
+from capri.epoch.decisions import Decisions
 from capri.errors import ConfigurationError, DataError, ShapeError
 from capri.schema import Schema
 from capri.simulation import Policy, play

@@ -26,8 +26,7 @@ from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.cells import as_numbers
 from capri.checks import between, is_whole, positive, whole
 from capri.choices import as_actions, as_wanted
-from capri.epoch.decide import Decision, Decisions, decision_rewards
-from capri.epoch.ids import SIMULATED
+from capri.epoch.decisions import SIMULATED, Decision, Decisions, decision_rewards
 from capri.epoch.plan import EpochRecord
 from capri.epoch.rewards import (
     ACCEPTED,
@@ -40,8 +39,7 @@ from capri.epoch.rewards import (
 )
 from capri.errors import ConfigurationError, DataError, HorizonError
 from capri.kernels import Kernel
-from capri.privacy.budget import Budget
-from capri.privacy.promise import NOTHING, Promise
+from capri.privacy.budget import NOTHING, Budget, Promise
 from capri.spaces import ContextPool, as_contexts
 from capri_lab.streams import RIVAL
 

@@ -7,7 +7,7 @@ import numpy as np
 from capri.arrays import FloatArray, IntArray
 from capri.environments import Environment
 from capri.errors import ConfigurationError
-from capri.privacy.promise import NOTHING, Promise
+from capri.privacy.budget import NOTHING, Promise
 from capri.simulation import Blind
 
 BEST_FIXED = "best-fixed"

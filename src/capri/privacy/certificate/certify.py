@@ -12,12 +12,11 @@ from typing import Any
 
 from capri.checks import is_number
 from capri.errors import BudgetError, ConfigurationError
-from capri.privacy.budget import Budget
+from capri.privacy.budget import Budget, PrivacyModel
 from capri.privacy.certificate.beliefs import belief_table, in_words, likely
 from capri.privacy.certificate.document import Certificate, Declaration, filled, words
 from capri.privacy.ledger import LEARNING, Ledger, PriorEvent
 from capri.privacy.mechanism import MECHANISMS, Norm
-from capri.privacy.promise import PrivacyModel
 from capri.privacy.shuffle import Shuffle
 from capri.privacy.users import UserLimit
 from capri.version import version_of
@@ -313,6 +312,8 @@ def _releases_of(ledger: Ledger, *, epoch: str, participants: str) -> tuple[dict
             epoch: event.epoch,
             **({"stage": event.stage} if stages else {}),
             participants: event.participants,
+            "mechanism": event.mechanism,
+            "norm": str(event.norm),
             "coordinates": event.rank,
             "sensitivity": event.sensitivity,
             "noise": event.noise_scale,

@@ -12,8 +12,7 @@ from scipy.special import gammaln
 from capri.arrays import FloatArray, IntArray
 from capri.checks import whole
 from capri.errors import ConfigurationError
-from capri.privacy.budget import Budget
-from capri.privacy.promise import Promise
+from capri.privacy.budget import Budget, Promise
 from capri_lab.rivals.arms.ucb import private_means, unit_rewards
 from capri_lab.rivals.base import Chance, Rival, Width, chosen_width
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from capri.arrays import FloatArray, IntArray
 from capri.checks import one_of
-from capri.privacy.promise import Promise
+from capri.privacy.budget import Promise
 from capri_lab.rivals.base import Rival, Width, chosen_width
 from capri_lab.rivals.linear.least_squares import first_best
 

@@ -9,8 +9,7 @@ from capri.arrays import FloatArray
 from capri.checks import whole
 from capri.errors import ConfigurationError
 from capri.kernels import RBF, Kernel, Matern
-from capri.privacy.budget import Budget
-from capri.privacy.promise import Promise
+from capri.privacy.budget import Budget, Promise
 from capri_lab.rivals.base import Positive
 from capri_lab.rivals.kernel.optimism import KernelRival, PosteriorPlay
 from capri_lab.rivals.kernel.posterior import Posterior, kernel_posterior

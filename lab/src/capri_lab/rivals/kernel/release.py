@@ -9,7 +9,7 @@ from capri.arrays import FloatArray, IntArray
 from capri.checks import positive, whole
 from capri.errors import BudgetError, ConfigurationError
 from capri.features import LowRankFeatures, spectral_basis
-from capri.privacy.promise import Promise
+from capri.privacy.budget import Promise
 from capri_lab.rivals.base import Positive, Rival
 from capri_lab.rivals.kernel.optimism import KernelRival, PosteriorPlay
 from capri_lab.rivals.kernel.posterior import Posterior

@@ -10,7 +10,7 @@ from capri.arrays import FloatArray, IntArray
 from capri.checks import whole
 from capri.errors import ConfigurationError
 from capri.kernels import RBF, Kernel
-from capri.privacy.promise import Promise
+from capri.privacy.budget import Promise
 from capri_lab.rivals.base import Whole, Width
 from capri_lab.rivals.features import bounded
 from capri_lab.rivals.linear.moments import NoisyMoments, SummedMoments, TreeMoments, block_lengths

@@ -7,7 +7,7 @@ import numpy as np
 
 from capri.arrays import FloatArray, IntArray
 from capri.checks import whole
-from capri.privacy.promise import Promise
+from capri.privacy.budget import Promise
 from capri_lab.rivals.base import Positive, Rival
 from capri_lab.rivals.linear.least_squares import feature_table, first_best, optimistic
 from capri_lab.rivals.linear.moments import FeatureBlocks, SummedMoments

@@ -12,7 +12,7 @@ import numpy as np
 
 from capri.arrays import FloatArray, IntArray
 from capri.errors import ConfigurationError
-from capri.privacy.promise import Promise
+from capri.privacy.budget import Promise
 from capri_lab.rivals.base import Positive, Rival, Whole, Width, chosen_width
 from capri_lab.rivals.linear.least_squares import (
     GaussianMoments,

@@ -5,7 +5,7 @@ from typing import final
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
-from capri.privacy.promise import Promise
+from capri.privacy.budget import Promise
 from capri_lab.rivals.base import Positive, Whole, Width
 from capri_lab.rivals.linear.least_squares import moments, packed_size
 from capri_lab.rivals.linear.moments import FeatureBlocks

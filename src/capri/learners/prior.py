@@ -127,7 +127,7 @@ class Prior:
 
     def _rows(self, problem: Problem) -> Observed:
         public = problem.contexts
-        contexts = as_contexts(public.encoded(self._contexts), public.dimension)
+        contexts = as_contexts(self._contexts, public.dimension, public.schema)
         rewards = as_numbers(self._rewards)
         if rewards.shape != (len(contexts),) or not len(contexts):
             raise ShapeError(

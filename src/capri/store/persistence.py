@@ -1,11 +1,14 @@
 """What a policy was built from, and how it is kept: in a store, or as a snapshot in a file.
 
-A store is filled, or found to be the newest copy of this policy. A file is a snapshot of the
-policy's repository with its configuration.
+A store is filled, or found to be that of this policy; the one of a curator also to be the newest
+copy. A file is a snapshot of the policy's repository with its configuration. All that an aggregator
+keeps may be published: reports are private by themselves. So nothing of it is sealed, and an older
+copy harms nobody's privacy.
 """
 
 import warnings
-from dataclasses import asdict, dataclass
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ from capri.epoch.history import History, make_room, note_load
 from capri.epoch.problem import Problem
 from capri.epoch.rewards import RewardTerms
 from capri.epoch.storage import (
+    actions_from_state,
     damage_as_storage_error,
     problem_arguments,
     problem_state,
@@ -23,19 +27,34 @@ from capri.epoch.storage import (
 )
 from capri.errors import BudgetError, ConfigurationError, PrivacyLeakWarning, StorageError
 from capri.files import digest_of
+from capri.learners.options import PracticalOptions
 from capri.learners.presets import Options
-from capri.learners.start import Observed, stored_prior
+from capri.learners.prior import Observed, stored_prior
 from capri.privacy.certificate import Certificate
-from capri.privacy.randomness import Streams
-from capri.spaces import Contexts
+from capri.spaces import Actions, Contexts
 from capri.store.codec import packed, unpacked
 from capri.store.memory import MemoryRepository
-from capri.store.repository import Repository, kept_actions
+from capri.store.repository import Repository, kept_version
 from capri.store.rollback import Checkpoint, open_anchor
 from capri.store.sql import SqlRepository
 from capri.store.transaction import empty_store, open_database
+from capri.streams import Streams
 
 Described = tuple[dict[str, Any], dict[str, Any]]
+# What a file or a store of an aggregator says that it holds; that of a curator says nothing.
+AGGREGATOR = "aggregator"
+
+
+def described(
+    problem: Problem, horizon: int | None, options: Any, observed: Observed | None, **more: Any
+) -> Described:
+    """What a policy was built from, as its file and its store say it."""
+    values, arrays = problem_state(problem)
+    values = {"problem": values, "horizon": horizon, "options": asdict(options), **more}
+    if observed is not None:
+        values["prior"], known = observed.state()
+        arrays |= known
+    return values, arrays
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -48,29 +67,30 @@ class Configuration:
     blocks: bool | None  # as it was asked for
     observed: Observed | None  # what is known beforehand
 
+    def now(self, problem: Problem) -> "Configuration":
+        """With the schedule of a problem, where that was changed."""
+        terms = problem.schedule
+        if terms is None:
+            return self
+        options = self.options
+        if isinstance(options, PracticalOptions):
+            options = replace(options, first_epoch=terms.first_epoch, growth=terms.growth)
+        return replace(self, horizon=terms.horizon, options=options)
+
     def described(self, problem: Problem) -> Described:
         """Values and arrays, as a file and a store say it."""
-        values, arrays = problem_state(problem)
-        configuration: dict[str, Any] = {
-            "problem": values,
-            "horizon": self.horizon,
-            "preset": self.preset,
-            "options": asdict(self.options),
-        }
-        if self.observed is not None:
-            configuration["prior"], told = self.observed.state()
-            arrays |= told
-        return configuration, arrays
+        now = self.now(problem)
+        return described(problem, now.horizon, now.options, self.observed, preset=self.preset)
 
     def settings(self, problem: Problem) -> dict[str, Any]:
         """The arguments that build such a policy again."""
-        limit = problem.limit
+        limit, now = problem.limit, self.now(problem)
         settings: dict[str, Any] = {
             "kernel": problem.kernel,
             "actions": problem.actions,
             "contexts": problem.contexts,
             "budget": problem.budget,
-            "horizon": self.horizon,
+            "horizon": now.horizon,
             **problem.scale.arguments(),
             "model": str(problem.model),
             "preset": self.preset,
@@ -79,7 +99,7 @@ class Configuration:
             "limits": problem.limits,
             "prior": self.observed,
             **problem.rewards.arguments(),
-            **asdict(self.options),
+            **asdict(now.options),
         }
         if "blocks" in settings:  # as it was asked for: other actions may need the other learner
             settings["blocks"] = self.blocks
@@ -109,17 +129,39 @@ _WITHOUT_ANCHOR = (
 
 
 def stored_settings(url: str, contexts: Contexts | None) -> dict[str, Any]:
-    """The arguments that the policy of a store was built with."""
-    database = open_database(url, create=False)
-    try:
+    """The arguments that the policy of a store is built with, the actions as they were at first."""
+    return _settings(*stored_configuration(url, None), contexts)
+
+
+def stored_configuration(url: str, kind: str | None) -> Described:
+    """What the policy of a store was built from: of a curator, or of an aggregator."""
+    with closing(open_database(url, create=False)) as database:
         found = SqlRepository(database, None).configuration()
-    finally:
-        database.close()
     if found is None:
         raise empty_store(repr(database))
-    if found[0].get("kind") is not None:
-        raise StorageError(f"{database!r} holds what devices report: open it with LocalCapri.open")
-    return _settings(*found, contexts)
+    return _of_kind(found, kind, database)
+
+
+def _of_kind(found: Described, kind: str | None, database: object) -> Described:
+    if found[0].get("kind") != kind:
+        other = "what devices report" if kind is None else "a policy of another model"
+        opened = "LocalCapri.open" if kind is None else "Capri.open"
+        raise StorageError(f"{database!r} holds {other}: open it with {opened}")
+    return found
+
+
+def stored_now(url: str) -> tuple[dict[str, Any], Actions] | None:
+    """As :func:`stored_settings`, and the actions as they are now; None for an empty store."""
+    with closing(open_database(url)) as database:
+        repository = SqlRepository(database, None)
+        if (found := repository.configuration()) is None:
+            return None
+        settings = _settings(*_of_kind(found, None, database), None)
+        kept = repository.read(lambda unit: unit.select("catalogues", ("version", "actions")))
+        if not kept:
+            return settings, settings["actions"]
+        values, arrays = repository.codec.unpack(max(kept)[1])
+        return settings, actions_from_state(values, arrays["rows"])
 
 
 def open_store(
@@ -140,7 +182,10 @@ def open_store(
         raise ConfigurationError("new_anchor says that the anchor is new: give the anchor, too")
     repository = SqlRepository(open_database(url), store_key, held, new_anchor=new_anchor)
     try:
-        _fill_or_check(repository, described, course, streams)
+        course_values, arrays = course.state()
+        law = {"course": course_values, "plan_seconds": 0.0, "played": 0}, arrays
+        values = {**described[0], "simulated": streams.simulated}, described[1]
+        fill_or_check(repository, values, law, streams.state())
         repository.open(seen)
         if streams.simulated:
             streams.restore(repository.streams())
@@ -154,26 +199,34 @@ def open_store(
     return repository
 
 
-def _fill_or_check(
-    repository: SqlRepository, described: Described, course: Course, streams: Streams
+def open_aggregator(url: str, described: Described, law: Described) -> SqlRepository:
+    """The store at an address, for an aggregator of this configuration."""
+    repository = SqlRepository(open_database(url), None)
+    try:
+        fill_or_check(repository, described, law, None)
+        repository.read_secrets()
+    except BaseException:
+        repository.close()
+        raise
+    return repository
+
+
+def fill_or_check(
+    repository: SqlRepository, described: Described, law: Described, streams: Any
 ) -> None:
     """Fill an empty store, or check that it is this policy's."""
-    values, arrays = described
-    values = {**values, "simulated": streams.simulated}
     stored = repository.configuration()
     if stored is None:
-        course_values, course_arrays = course.state()
-        law = packed({"course": course_values, "plan_seconds": 0.0, "played": 0}, course_arrays)
-        state = streams.state()
-        repository.create((values, arrays), law, None if state is None else packed(state))
+        state = None if streams is None else packed(streams)
+        repository.create(described, packed(*law), state)
         stored = repository.configuration()
         assert stored is not None
-    differences = _differences(stored, unpacked(packed(values, arrays)))
+    differences = _differences(stored, unpacked(packed(*described)))
     if differences:
         raise StorageError(
             f"{repository.database!r} holds a policy of another configuration: "
-            f"{', '.join(differences)} differ. Build the policy as it was built, or open it "
-            "with Capri.open"
+            f"{', '.join(differences)} differ. Build it as it was built, open it as it is, or give "
+            "another store"
         )
 
 
@@ -214,7 +267,7 @@ def _flat(values: dict[str, Any], name: str = "") -> dict[str, Any]:
     if "kernel" in values:  # of a problem: terms that nobody asked for are left out there
         values = {"rewards": RewardTerms().to_dict()} | values
     for key, value in values.items():
-        if isinstance(value, dict) and key in ("problem", "options", "rewards"):
+        if isinstance(value, dict) and key in ("problem", "options", "rewards", "terms"):
             flat |= _flat(value, f"{name}{key}.")
         else:
             flat[f"{name}{key}"] = value
@@ -255,6 +308,15 @@ def save_policy(
     return history
 
 
+def save_aggregator(
+    path: str | PathLike[str], described: Described, repository: Repository
+) -> None:
+    """Write an aggregator to one file."""
+    values, arrays = repository.read(lambda unit: repository.snapshot(secret=True))
+    own, own_arrays = described
+    write_policy_file(path, own | {"repository": values}, own_arrays | arrays)
+
+
 @dataclass(frozen=True, eq=False)
 class Saved:
     """The content of a file."""
@@ -271,7 +333,7 @@ class Saved:
         assert isinstance(repository, MemoryRepository)
         if streams.simulated:
             streams.restore(self.values["streams"])
-        actions = kept_actions(course.learner.problem, repository.codec)
+        actions = kept_version(course.learner.problem, repository.codec)
         repository.restore(self.values["repository"], self.arrays, actions)
         head, arrays = repository.codec.unpack(
             repository.value("laws", "state", generation=repository.own_law)
