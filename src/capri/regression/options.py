@@ -63,9 +63,6 @@ _MAX_RANK, _TOLERANCE = 160, 1e-7
 _RANK_OF_MANY, _LARGEST_RANK = 0.5, 400
 # Noise leaves no more coordinates than about this many times the root of the number of rows.
 _RANK_PER_ROOT = 2.0
-# Mean square of a function, in half ranges of y, under the prior of a family: targets are seldom in
-# the middle of their bounds, so most of it is the constant.
-_MEAN_SQUARE = 0.16
 # Rows of the public sample from which the basis is built, of a kernel that was told and of a table;
 # the law takes all of them.
 _BASIS_SAMPLE, _TABLE_SAMPLE = 2000, 3000
@@ -252,7 +249,7 @@ class Options:
         if table is not None:
             few = sample[: max(_TABLE_SAMPLE, 6 * wanted)]
             family = table_family(table, few, max_rank=wanted)
-            return family.basis, family_prior(family, _MEAN_SQUARE), few
+            return family.basis, family_prior(family), few
         few = sample[: max(_BASIS_SAMPLE, 2 * wanted)]
         tolerance = _TOLERANCE if self.rank is None else 0.0
         kernel = checked_kernel(self.kernel, *box)

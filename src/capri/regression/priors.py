@@ -25,8 +25,8 @@ _SPREAD, _COMMON, _ROUGH = 2.0, 2.0, 6.0
 _PRIOR_TO_FUNCTION = 2.0
 # How many times larger or smaller functions may be over the realised law than over the public one.
 _MOST_UNLIKE = 64.0
-# What is expected of a function beside its constant, as a share of what its targets may vary.
-_REST = 0.4
+# Mean squares that are expected of the constant and of the rest of a function, in half ranges of y.
+_CONSTANT, _REST = 0.3, 0.02
 # Draws of plausible weights: many coordinates take long, and have many rows behind them.
 _DRAWS, _FEWER_DRAWS, _MANY = 32, 16, 100
 
@@ -179,12 +179,12 @@ def told_prior(rank: int, scale: float) -> FunctionPrior:
     return FunctionPrior(rank=rank, expected=np.log(np.array([scale])))
 
 
-def family_prior(family: TableFamily, second_moment: float) -> FunctionPrior:
-    """Of a family, where ``E f^2`` is expected to be this, and less but for the constant.
+def family_prior(family: TableFamily) -> FunctionPrior:
+    """Of a family: a mean anywhere between the bounds of y, and little beside.
 
     Few rows must not be read as a function: rows that tell of one tell how large it is, too.
     """
-    shares = family.shares / family.shares.sum()
     constant = np.array(family.names) == "constant"
-    expected = shares * second_moment * np.where(constant, 1.0, _REST)
+    rest = float(family.shares[~constant].sum())
+    expected = np.where(constant, _CONSTANT, _REST * family.shares / rest)
     return FunctionPrior(rank=family.basis.rank, expected=np.log(expected), family=family)
