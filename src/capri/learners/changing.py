@@ -343,6 +343,8 @@ class ChangingLearner(Learner):
     def _conducted(self, law: play.Law) -> play.Conduct:
         """A law within the limits of the problem."""
         problem = self._problem
+        if problem.on_devices and isinstance(law, play.ThompsonLaw):
+            law = law.rounded()
         conduct = play.Conduct(problem.actions, law, problem.bounds)
         if problem.bounds is None or problem.bounds.shares is None:
             return conduct
