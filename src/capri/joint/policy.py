@@ -23,7 +23,7 @@ from capri.joint.engine import Engine, RepositoryUsers, checked_retention, in_me
 from capri.joint.serving import Serving
 from capri.kernels import Kernel
 from capri.learners.presets import build, checked_horizon, checked_options, settled
-from capri.learners.start import Prior, checked_prior
+from capri.learners.prior import Prior, checked_prior
 from capri.privacy.budget import Budget
 from capri.privacy.certificate import Certificate, Declaration, certify_policy
 from capri.privacy.gate import Gate, Observer, noise_source
@@ -175,6 +175,7 @@ class Capri(Asking, Serving, PublicFace):
             model=model,
             limit=limit,
             limits=limits,
+            noise=options.get("noise"),
             rewards=checked_terms(
                 reward_wait=reward_wait,
                 missing_reward=missing_reward,
