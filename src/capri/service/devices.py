@@ -1,6 +1,8 @@
 """Handlers of an aggregator: bundles for devices, reports from them."""
 
 import asyncio
+import gzip
+from functools import lru_cache
 from typing import Any
 
 from capri.local.aggregator import LocalCapri
@@ -25,6 +27,12 @@ from capri.service.messages import (
     read_public,
     read_reports,
 )
+
+
+@lru_cache(maxsize=1)
+def _compressed(data: bytes) -> bytes:
+    """Once for each bundle; without a time in it, so that workers send the same."""
+    return gzip.compress(data, mtime=0)
 
 
 class DeviceHandlers:
@@ -66,11 +74,20 @@ class DeviceHandlers:
         return [ReportStatus(code) for code in self._aggregator.receive_many(reports).tolist()]
 
     async def _bundle(self, request: Request) -> Response:
-        """The same bytes for everybody."""
+        """The same bytes for everybody, or that they are those which the device has."""
         self._guard.admit(request.holder, 1)
         data = await asyncio.to_thread(self._aggregator.bundle)
-        digest = (b"etag", b'"' + data[-32:].hex().encode() + b'"')
-        return Response(data, kind=BINARY, headers=(digest,))
+        digest = data[-32:].hex().encode()
+        short = b"gzip" in request.headers.get(b"accept-encoding", b"").lower()
+        tag = b'"' + digest + (b'-gzip"' if short else b'"')  # another tag for other bytes
+        # Asked for each time: a device that has the newest bundle is told so in a few bytes.
+        headers = [(b"etag", tag), (b"cache-control", b"no-cache"), (b"vary", b"accept-encoding")]
+        if digest in request.headers.get(b"if-none-match", b""):
+            return Response(b"", 304, BINARY, tuple(headers))
+        if short:
+            headers.append((b"content-encoding", b"gzip"))
+            data = await asyncio.to_thread(_compressed, data)
+        return Response(data, kind=BINARY, headers=tuple(headers))
 
     async def _reports(self, request: Request) -> Response:
         """One, or many; durable before the answer."""
