@@ -17,7 +17,7 @@ from capri.choices import successor
 from capri.epoch.problem import Problem, with_actions
 from capri.store.codec import BytesCodec, unpacked
 from capri.store.repository import kept_actions
-from capri.store.sql import ANCHORED
+from capri.store.sql import GUARDED
 from fault_journal import Change, Journal, Visit
 from fault_worker import ACTIONS
 from recount import rows_of
@@ -49,7 +49,7 @@ class History:
         found = [
             Made(int(generation), str(kind), unpacked(bytes(record))[0])
             for generation, kind, record in rows
-            if kind != ANCHORED  # by who opened it first: see Verdict.check_anchor
+            if kind != GUARDED  # by who opened it first: see Verdict.check_guard
         ]
         self._digests = [
             sha256(kept_actions(self._with(change.call["actions"]), BytesCodec())).hexdigest()

@@ -24,15 +24,18 @@ def serve(
         str | None,
         option("Keys, as `capri key` writes them; beside the policy file by default.", "PATH"),
     ] = None,
-    anchor: Annotated[
+    rollback_guard: Annotated[
         str | None,
         option(
             "A file or a database outside of the store that knows how far it has come.", "PLACE"
         ),
     ] = None,
-    new_anchor: Annotated[
+    new_rollback_guard: Annotated[
         bool,
-        flag("--new-anchor", "Begin an anchor for a store with a past. Once, never in a unit."),
+        flag(
+            "--new-rollback-guard",
+            "Begin a rollback guard for a store with a past. Once, never in a unit.",
+        ),
     ] = False,
     insecure_local: Annotated[
         bool, flag("--insecure-local", "Without keys, for trying out on this machine alone.")
@@ -48,7 +51,7 @@ def serve(
 
     What was answered is durable. Keys come from a file or from CAPRI_KEYS, the
     key that seals the store from CAPRI_STORE_KEY, addresses of a store or an
-    anchor that have a password from CAPRI_STORE and CAPRI_ANCHOR.
+    rollback guard that have a password from CAPRI_STORE and CAPRI_ROLLBACK_GUARD.
     """
     import os
 
@@ -70,10 +73,17 @@ def serve(
         store or os.environ.get("CAPRI_STORE"),
         ring,
         insecure_local,
-        anchor or os.environ.get("CAPRI_ANCHOR"),
+        rollback_guard or os.environ.get("CAPRI_ROLLBACK_GUARD"),
         None if site is None else Path(site),
     )
-    run(start, host=host, port=port, workers=workers, forecast=forecast, new_anchor=new_anchor)
+    run(
+        start,
+        host=host,
+        port=port,
+        workers=workers,
+        forecast=forecast,
+        new_rollback_guard=new_rollback_guard,
+    )
 
 
 def init(
