@@ -225,6 +225,8 @@ def _reward(client: capri.Client, call: dict[str, Any]) -> Any:
 
 def _change(client: capri.Client, call: dict[str, Any]) -> Any:
     body = {name: value for name, value in call.items() if name != "op"}
+    if call["op"] == "settings":
+        body = {"settings": {"actions": call["actions"], "options": {"growth": call["growth"]}}}
     client._post(f"/v1/admin/{call['op']}", body)
     return "changed"
 
@@ -238,7 +240,7 @@ _CALLS: dict[str, Callable[[capri.Client, dict[str, Any]], Any]] = {
     "act": _act,
     "reward": _reward,
     "mode": _change,
-    "catalogue": _change,
+    "settings": _change,
     "close": _close,
     "published": lambda client, _: by_epoch(client.epochs()),
 }

@@ -26,7 +26,7 @@ TRANSACTIONS = {
     "EpochLoop._advance": "publish",
     "EpochLoop._close_before": "skip",
     "Engine.set_mode": "mode",
-    "Engine.replace_actions": "catalogue",
+    "Engine.change": "settings",
     "Releases.drop_keys": "expire",
     "forget_user": "forget",
     "rotate_store_key": "store-key",

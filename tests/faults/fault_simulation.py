@@ -44,7 +44,7 @@ CREATING = tuple(f"{name}.{place}" for name in ("create", "rollback_guard") for 
 HAPPENED = (
     "lost request", "lost answer", "duplicate", "reordered", "delayed", "asked again",
     "clock jump", "disk full", "refused for a full disk", "closed by two", "all at once",
-    "mode changed", "catalogue changed",
+    "mode changed", "settings changed",
 )  # fmt: skip
 
 
@@ -285,14 +285,15 @@ class Simulation:
         self._send(Request(self._changed(op)), worker)
 
     def _changed(self, op: str) -> dict[str, Any]:
-        if op == "catalogue":
+        if op == "settings":
             self._catalogues += 1
             count = int(self._rng.integers(1, 4))
             new = [
                 {"name": f"c{self._catalogues}-{place}", "place": float(self._rng.random())}
                 for place in range(count)
             ]
-            return {"op": op, "actions": [*BASE, *new]}
+            growth = 1.02 + 0.02 * float(self._rng.random())  # no two are alike
+            return {"op": op, "actions": [*BASE, *new], "growth": growth}
         if self._mode != "active":  # most of the time the policy decides
             self._mode = "active"
             return {"op": op, "mode": "active"}

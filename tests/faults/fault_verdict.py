@@ -9,7 +9,7 @@
 7. rows of decisions or rewards that outlive their epoch's release, or their values in the file;
 8. a release that a process has read and that is not the one that was committed;
 9. a process that outlives the killed one that started it (see run_faults.py);
-10. an acknowledged change of mode or catalogue that is lost, or made twice;
+10. an acknowledged change of mode or settings that is lost, or made twice;
 11. changes that were made in another order than they were acknowledged;
 12. a decision in a mode that was over before it was asked for, or not yet asked for when it was
     answered;

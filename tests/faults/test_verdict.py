@@ -19,7 +19,7 @@ from fault_worker import BASE, POOL, Setting, Worker
 from recount import released_in, rows_of
 from run_faults import numbers_kept
 
-CATALOGUE = {"op": "catalogue", "actions": [*BASE, {"name": "c1", "place": 0.25}]}
+SETTINGS = {"op": "settings", "actions": [*BASE, {"name": "c1", "place": 0.25}], "growth": 1.03}
 SHADOWED, DEFAULTED, ACTIVE = (
     {"op": "mode", "mode": "shadow"},
     {"op": "mode", "mode": "default", "action": "base1"},
@@ -57,7 +57,7 @@ def run(
     journal = Journal()
     worker = Worker(setting, "alone", 3, Here(journal))  # type: ignore[arg-type]
     play(worker, lambda: len(journal.visits) >= 10)
-    worker.call(CATALOGUE)
+    worker.call(SETTINGS)
     visits = journal.visits.values()
     play(worker, lambda: any(visit.answer["name"] == "c1" for visit in visits))
     play(worker, lambda: len(worker._policy.epochs) >= 2)

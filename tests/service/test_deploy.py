@@ -83,8 +83,8 @@ def test_another_policy_on_the_store_is_refused_by_name(folder: Path) -> None:
     file.write_text(text.replace("epsilon = 2.0", "epsilon = 3.0"))
     with pytest.raises(StorageError, match="budget"):
         serve(Start(file, None, None, True), host="127.0.0.1", port=0, workers=1)
-    file.write_text(text + "[limits]\nfloor = { mail = 0.1 }\n")
-    with pytest.raises(StorageError, match="limits"):
+    file.write_text(text + "[users]\ncontributions = 2\n")
+    with pytest.raises(StorageError, match="limit"):
         serve(Start(file, None, None, True), host="127.0.0.1", port=0, workers=1)
 
 

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from getpass import getuser
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -29,6 +30,14 @@ Wait = Annotated[
     float, typer.Option(min=0.0, help="Seconds to wait for who reads, before giving up.")
 ]
 store = typer.Typer(help="Stores of policies.", no_args_is_help=True)
+
+
+def operator() -> str:
+    """Who runs this command, for the history of operations."""
+    try:
+        return f"{getuser()} at a shell"
+    except (KeyError, OSError):  # a container without a user of that number
+        return "a shell"
 
 
 def read_key(file: Path | None, variable: str = KEY_VARIABLE) -> bytes | None:
@@ -239,8 +248,9 @@ def rotate_ids(url: Address, store_key_file: KeyFile = None, wait: Wait = 30.0) 
 @store.command()
 def mode(
     url: Address,
-    name: Annotated[str, typer.Argument(metavar="MODE", help="active, shadow or default.")],
+    name: Annotated[str, typer.Argument(metavar="MODE", help="active, shadow, default or frozen.")],
     action: Annotated[str | None, typer.Option(help="The action that everybody gets.")] = None,
+    why: Annotated[str, typer.Option(help="What operations note as the reason.")] = "",
     store_key_file: KeyFile = None,
     rollback_guard: GuardPlace = None,
 ) -> None:
@@ -252,7 +262,8 @@ def mode(
         url, store_key=read_key(store_key_file), rollback_guard=rollback_guard
     ) as policy:
         names = policy.actions.names
-        policy.set_mode(name, action=action if names is not None and action in names else default)
+        wanted = action if names is not None and action in names else default
+        policy.set_mode(name, action=wanted, by=operator(), why=why)
         typer.echo(str(policy.operations[-1]))
 
 

@@ -9,11 +9,10 @@ from capri.epoch.rewards import rescaled
 from capri.epoch.storage import configuration_digest
 from capri.errors import BudgetError, ConfigurationError
 from capri.joint.engine import Engine
-from capri.learners.explain import explain
+from capri.learners.explain import explain, releases_prior
 from capri.learners.explanation import Explanation
 from capri.learners.presets import Options
-from capri.learners.start import Prior
-from capri.learners.start.releases import releases_prior
+from capri.learners.prior import Prior
 from capri.privacy.budget import NOTHING, PrivacyModel, Promise
 from capri.privacy.certificate import Certificate, certify_policy
 from capri.privacy.gate import Gate
@@ -59,8 +58,8 @@ class Asking:
 
     @property
     def horizon(self) -> int | None:
-        """Decisions the policy was built for; None for any number."""
-        return self._configured.horizon
+        """Decisions there may be; None for any number."""
+        return self._configured.now(self._engine.state.latest(self._engine.state.view)).horizon
 
     @property
     def preset(self) -> str:
@@ -70,7 +69,7 @@ class Asking:
     @property
     def options(self) -> Options:
         """The choices of its preset."""
-        return self._configured.options
+        return self._configured.now(self.problem).options
 
     @property
     def stored(self) -> bool:

@@ -30,7 +30,7 @@ from capri.joint.engine import (
 from capri.joint.serving import Serving
 from capri.kernels import Kernel
 from capri.learners.presets import build, checked_horizon, checked_options, settled
-from capri.learners.start import Prior, checked_prior
+from capri.learners.prior import Prior, checked_prior
 from capri.privacy.budget import Budget
 from capri.privacy.certificate import Certificate, Declaration
 from capri.privacy.gate import Gate, Observer, noise_source
@@ -181,6 +181,7 @@ class Capri(Asking, Serving, PublicFace):
             model=model,
             limit=limit,
             limits=limits,
+            noise=options.get("noise"),
             rewards=checked_terms(
                 reward_wait=reward_wait,
                 missing_reward=missing_reward,

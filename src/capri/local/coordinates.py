@@ -44,6 +44,7 @@ from capri.family.factor import FARTHEST_SCORE, Factor, Scores
 from capri.features import Basis, LowRankFeatures, Span, row_by_row
 from capri.kernels import from_dict
 from capri.kernels.evaluate import steady, without_tiny
+from capri.kernels.own import SHIPPED
 from capri.kernels.stationary import LARGE_ORDER
 from capri.spaces import Actions, FixedActions, VaryingActions
 
@@ -272,6 +273,8 @@ def check_kernel(description: Any, depth: int = 1) -> int:
     """
     if depth > _DEEPEST:
         raise BundleError(f"devices take kernels that are nested at most {_DEEPEST} deep")
+    if isinstance(description, dict) and description.get("type") not in SHIPPED:
+        raise BundleError(f"devices cannot compute a kernel of type {description.get('type')!r}")
     parts = 1
     values = description.values() if isinstance(description, dict) else description
     for value in values:

@@ -34,6 +34,7 @@ from capri.errors import (
 )
 from capri.service.app import Application
 from capri.service.auth import ENVIRONMENT, KeyRing
+from capri.service.changes import PolicyFile
 from capri.service.settings import Settings, load_settings, read_forecast, write_forecast
 from capri.store.seal import STORE_KEY, key_from
 
@@ -81,6 +82,7 @@ class Start:
             limits=settings.limits,
             expected=partial(read_forecast, self.file),
             site=self.site,
+            file=None if settings.local else PolicyFile(self.file, self.store),
         )
         _collect_seldom()
         return made
@@ -167,8 +169,10 @@ def open_policy(
     key = os.environ.get(STORE_KEY)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", KernelWarning)  # the page and /v1/policy tell of them
+        place = store or settings.default_store
         return settings.policy(
-            store=store or settings.default_store,
+            **PolicyFile(settings.path, place).arguments(),
+            store=place,
             store_key=key_from(key.encode(), STORE_KEY) if key else None,
             rollback_guard=rollback_guard or settings.rollback_guard,
             new_rollback_guard=new_rollback_guard,

@@ -43,6 +43,7 @@ class Settings:
     path: Path
     name: str
     arguments: Mapping[str, Any]
+    offered: object  # the actions as they are written
     mode: str = "active"
     default: str | None = None
     hosts: tuple[str, ...] = ()
@@ -51,7 +52,7 @@ class Settings:
 
     def policy(self, **place: Any) -> Capri:
         """The policy, in its store; its key and its rollback guard are told as the policy is."""
-        return Capri(**self.arguments, **place)
+        return Capri(**{**self.arguments, **place})
 
     def aggregator(self, store: str | None) -> LocalCapri:
         """What a file with ``model = "local"`` describes, in its store."""
@@ -104,16 +105,18 @@ def load_settings(path: Path, *, thorough: bool = True) -> Settings:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as problem:
         raise ConfigurationError(f"{path}: {problem}") from None
-    return _settings(Given(table, Source(str(path), text, thorough)), path)
+    return settings_of(Given(table, Source(str(path), text, thorough)), path)
 
 
-def _settings(given: Given, path: Path) -> Settings:
+def settings_of(given: Given, path: Path) -> Settings:
+    """What tables say, as those of the file at a path."""
     given.only((*_TOP, *_TABLES))
     name = given.text("name", path.stem)
     columns = [read_column(each) for each in given.tables("context")]
     with given.at("context"):
         schema = Schema(tuple(columns))
-    contexts, actions = read_contexts(given, schema, path.parent), read_actions(given, path.parent)
+    contexts = read_contexts(given, schema, path.parent)
+    offered, actions = read_actions(given, path.parent)
     arguments: dict[str, Any] = {
         "contexts": contexts,
         "actions": actions,
@@ -139,7 +142,9 @@ def _settings(given: Given, path: Path) -> Settings:
         raise given.error(
             'rollback_guard is for model = "joint": reports may be public', "rollback_guard"
         )
-    settings = Settings(path, name, arguments, mode, default, hosts, limits, rollback_guard)
+    settings = Settings(
+        path, name, arguments, offered, mode, default, hosts, limits, rollback_guard
+    )
     if given.source.thorough:
         _try(settings, given, options)
     return settings

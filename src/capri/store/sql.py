@@ -92,6 +92,12 @@ class SqlRepository(Repository):
         found = self.value("policy", "configuration")
         return None if found is None else unpacked(found)
 
+    def reconfigure(self, unit: Any, before: Any, configuration: Any) -> None:
+        """Keep what the policy is built from now on; the version before it stays known."""
+        if not unit.select("catalogues", ("version",), version=0):
+            unit.insert("catalogues", [(0, 0, before)])
+        unit.update("policy", {"configuration": configuration}, id=1)
+
     def create(
         self,
         configuration: tuple[dict[str, Any], dict[str, Any]],

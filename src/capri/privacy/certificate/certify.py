@@ -308,6 +308,8 @@ def _releases_of(ledger: Ledger, *, epoch: str, participants: str) -> tuple[dict
         {
             epoch: event.epoch,
             participants: event.participants,
+            "mechanism": event.mechanism,
+            "norm": str(event.norm),
             "coordinates": event.rank,
             "sensitivity": event.sensitivity,
             "noise": event.noise_scale,
