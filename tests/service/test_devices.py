@@ -325,7 +325,7 @@ def test_the_horizon_ends_bundles(tmp_path: Path) -> None:
 
 def test_a_store_of_others_is_refused(tmp_path: Path) -> None:
     collector(tmp_path).close()
-    with pytest.raises(ConfigurationError, match="another policy"):
+    with pytest.raises(StorageError, match="another configuration"):
         collector(tmp_path, reward="missing = 0.5")
     with sqlite3.connect(tmp_path / "other.db") as file:
         file.execute("CREATE TABLE something (id INTEGER)")
@@ -401,7 +401,7 @@ def test_waits_are_in_reports_or_times(tmp_path: Path) -> None:
     ("more", "words"),
     [
         (["--forecast"], "--forecast"),
-        (["--anchor", "anchor.json"], "--anchor"),
+        (["--rollback-guard", "guard.json"], "--rollback-guard"),
     ],
 )
 def test_options_that_do_not_fit(tmp_path: Path, more: list[str], words: str) -> None:

@@ -7,11 +7,13 @@ taken is the pace (:mod:`capri.joint.pace`); which steps there are is said in
 :mod:`capri.joint.loop`.
 """
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
+from threading import Thread, current_thread
 from typing import Any
 
 from capri.epoch.course import Course
@@ -265,7 +267,7 @@ class Engine:
                 self.state.refresh()
                 if (change := prepare()) is not None:
                     self.state.write(change)
-                    self.state.refresh()  # and let the anchor know
+                    self.state.refresh()  # and let the rollback guard know
 
         repeated(self.state, step)
 
@@ -372,3 +374,17 @@ def in_memory(problem: Problem, streams: Streams, course: Course) -> MemoryRepos
     values, arrays = course.state()
     law = {"course": values, "plan_seconds": 0.0, "played": 0}, arrays
     return MemoryRepository(stored_columns(problem), ids, law, kept_version(problem, PlainCodec()))
+
+
+def shut(engine: Engine, process: int) -> None:
+    """Close an engine: not in a forked child: the connections are its parent's.
+
+    The last one to hold a policy may be its own planner, which can wait neither for itself nor for
+    a transaction that it is in: then another thread closes.
+    """
+    if os.getpid() != process:
+        return
+    if engine.pace.runs_in(current_thread()):
+        Thread(target=engine.close, name="capri-closing", daemon=True).start()
+    else:
+        engine.close()

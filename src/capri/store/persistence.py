@@ -35,7 +35,7 @@ from capri.spaces import Actions, Contexts
 from capri.store.codec import packed, unpacked
 from capri.store.memory import MemoryRepository
 from capri.store.repository import Repository, kept_version
-from capri.store.rollback import Checkpoint, open_anchor
+from capri.store.rollback import Checkpoint, open_guard
 from capri.store.sql import SqlRepository
 from capri.store.transaction import empty_store, open_database
 from capri.streams import Streams
@@ -122,9 +122,9 @@ def _settings(
 
 # -- stores --------------------------------------------------------------------------------------
 
-_WITHOUT_ANCHOR = (
-    "this store has an anchor and was opened without it: an older copy would not be noticed, and "
-    "release data again. Give anchor="
+_WITHOUT_GUARD = (
+    "this store has a rollback guard and was opened without it: an older copy would not be "
+    "noticed, and release data again. Give rollback_guard="
 )
 
 
@@ -172,15 +172,19 @@ def open_store(
     *,
     store_key: bytes | None,
     after: Certificate | None,
-    anchor: str | None,
-    new_anchor: bool,
+    rollback_guard: str | None,
+    new_rollback_guard: bool,
 ) -> SqlRepository:
     """The store at an address, for a policy of this configuration."""
     seen = None if after is None else _seen(after)
-    held = open_anchor(anchor, url)
-    if new_anchor and held is None:
-        raise ConfigurationError("new_anchor says that the anchor is new: give the anchor, too")
-    repository = SqlRepository(open_database(url), store_key, held, new_anchor=new_anchor)
+    held = open_guard(rollback_guard, url)
+    if new_rollback_guard and held is None:
+        raise ConfigurationError(
+            "new_rollback_guard says that the guard is new: give rollback_guard, too"
+        )
+    repository = SqlRepository(
+        open_database(url), store_key, held, new_rollback_guard=new_rollback_guard
+    )
     try:
         course_values, arrays = course.state()
         law = {"course": course_values, "plan_seconds": 0.0, "played": 0}, arrays
@@ -191,8 +195,8 @@ def open_store(
             streams.restore(repository.streams())
         if store_key is None and repository.database.exposure is not None:
             warnings.warn(repository.database.exposure, PrivacyLeakWarning, stacklevel=4)
-        if held is None and repository.has_anchor():
-            warnings.warn(_WITHOUT_ANCHOR, PrivacyLeakWarning, stacklevel=4)
+        if held is None and repository.has_guard():
+            warnings.warn(_WITHOUT_GUARD, PrivacyLeakWarning, stacklevel=4)
     except BaseException:
         repository.close()
         raise
@@ -344,7 +348,7 @@ class Saved:
         return course, repository
 
     def history(self, *, take_over: bool) -> History:
-        """The line of history that a private policy goes on with."""
+        """The history that a private policy goes on with."""
         return note_load(self.path, History.of(self.values), take_over=take_over)
 
 
