@@ -12,13 +12,14 @@ from capri.epoch.bounds import Bounds
 from capri.epoch.limits import Limits
 from capri.epoch.rewards import RewardScale, RewardTerms
 from capri.errors import ConfigurationError
-from capri.kernels import Auto, Kernel, check_bounded
+from capri.kernels import Auto, Kernel, check_bounded, check_own
 from capri.privacy.budget import Budget, PrivacyModel, warn_of_large_delta
 from capri.privacy.calibration import laplace_scale, noise_multiplier
 from capri.privacy.mechanism import MECHANISMS, Norm
 from capri.privacy.shuffle import Shuffle
 from capri.privacy.sphere import Sphere, sphere
 from capri.privacy.users import UserLimit
+from capri.schedule import ScheduleTerms
 from capri.spaces import (
     LARGEST_CONTEXT,
     Actions,
@@ -44,6 +45,7 @@ class Problem:
     limits: Limits | None = None
     bounds: Bounds | None = None  # the limits of the actions of now
     shuffle: Shuffle | None = None  # how reports are mixed, where the budget is that of a batch
+    schedule: ScheduleTerms | None = None  # lengths of epochs and horizon, where they were changed
     norm: Norm | None = None  # of every epoch, where that was told: else plans choose
 
     @property
@@ -246,6 +248,7 @@ def _check_reach(problem: Problem) -> None:
         return
     # The farthest contexts that are served.
     farthest = problem.actions.pairs(np.full((1, contexts.dimension), LARGEST_CONTEXT))[0]
+    check_own(kernel, farthest.shape[1])
     with np.errstate(all="ignore"):
         kernel(farthest, -farthest)
     if isinstance(contexts, ContextPool) and kernel.constant_diagonal is None:

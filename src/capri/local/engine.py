@@ -30,7 +30,7 @@ from capri.epoch.plan import EpochPlan
 from capri.epoch.problem import Problem
 from capri.epoch.storage import plan_state
 from capri.errors import DataError, HorizonError, StorageError
-from capri.learners.practical import PracticalLearner
+from capri.learners.learner import PracticalLearner
 from capri.local import wire
 from capri.local.bundle import make_bundle
 from capri.local.reports import (
@@ -47,7 +47,7 @@ from capri.store.repository import (
     OvertakenError,
     ReportRow,
     drop_laws,
-    kept_actions,
+    kept_version,
 )
 from capri.store.view import LEARNT, OPEN, WAITING, EpochRow, Unit
 
@@ -375,7 +375,7 @@ class ReportEngine:
             problem = renewed(
                 self.state.versions[self.state.current if version is None else version]
             )
-            kept = kept_actions(problem, repository.codec)
+            kept = kept_version(problem, repository.codec)
             record = {"actions": problem.actions.count, "digest": repository.codec.mark(kept).hex()}
 
             def change(unit: Unit) -> None:
