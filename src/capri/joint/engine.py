@@ -10,6 +10,7 @@ taken is the pace (:mod:`capri.joint.pace`); which steps there are is said in
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -20,7 +21,7 @@ from capri.epoch.modes import Mode
 from capri.epoch.plan import EpochPlan, Segment
 from capri.epoch.problem import Problem
 from capri.epoch.shadow import ShadowRecord
-from capri.errors import ConfigurationError
+from capri.errors import CapriError, ConfigurationError
 from capri.joint.decisions import Decider
 from capri.joint.loop import EpochLoop
 from capri.joint.pace import Background, Pace, Synchronous
@@ -343,6 +344,9 @@ class Engine:
             self.repository.leave()
             self.pace.stop()
             self.repository.close()
+            if self._ledger is not None:
+                with suppress(CapriError):  # else with the next plan
+                    self._ledger.settle()
 
 
 def in_memory(problem: Problem, streams: Streams, course: Course) -> MemoryRepository:

@@ -26,9 +26,12 @@ from capri.files import digest_of
 from capri.learners.presets import Options
 from capri.learners.start import Observed, stored_prior
 from capri.privacy.certificate import Certificate
+from capri.privacy.filters import Charge
+from capri.privacy.mechanism import Norm
 from capri.spaces import Contexts
 from capri.store.codec import packed, unpacked
 from capri.store.memory import MemoryRepository
+from capri.store.organisation import OrganisationLedger, Reservation, population_of
 from capri.store.repository import Repository, kept_actions
 from capri.store.rollback import Checkpoint, open_anchor
 from capri.store.sql import SqlRepository
@@ -47,6 +50,7 @@ class Configuration:
     options: Options
     blocks: bool | None  # as it was asked for
     observed: Observed | None  # what is known beforehand
+    joined: tuple[OrganisationLedger, str] | None = None  # its population, and whose it is
 
     def described(self, problem: Problem) -> Described:
         """Values and arrays, as a file and a store say it."""
@@ -60,7 +64,31 @@ class Configuration:
         if self.observed is not None:
             configuration["prior"], told = self.observed.state()
             arrays |= told
+        if self.joined is not None:
+            ledger, population = self.joined
+            configuration["ledger"] = {"ledger": ledger.id, "population": population}
         return configuration, arrays
+
+    def reserved(self, problem: Problem, repository: SqlRepository) -> Reservation | None:
+        """What is held for the policy of a store in its organisation's ledger.
+
+        Refused where that does not fit, and where the ledger is older than the policy.
+        """
+        if self.joined is None:
+            return None
+        assert problem.budget is not None
+        (ledger, population), (gaussian, pure) = self.joined, (Norm.L2, Norm.L1)
+        norms = (gaussian,) if self.preset == "paper" else problem.norms
+        held = ledger.reserve(
+            population,
+            repository.store_id,
+            Charge.of(problem.budget, gaussian=gaussian in norms, pure=pure in norms),
+            kind="policy",
+            composition=problem.composition,
+            contributions=problem.contributions,
+        )
+        held.require(repository.epoch_values("number"))
+        return held
 
     def settings(self, problem: Problem) -> dict[str, Any]:
         """The arguments that build such a policy again."""
@@ -108,8 +136,8 @@ _WITHOUT_ANCHOR = (
 )
 
 
-def stored_settings(url: str, contexts: Contexts | None) -> dict[str, Any]:
-    """The arguments that the policy of a store was built with."""
+def stored_settings(url: str, contexts: Contexts | None, ledger: object) -> dict[str, Any]:
+    """The arguments that the policy of a store was built with, under this ledger."""
     database = open_database(url, create=False)
     try:
         found = SqlRepository(database, None).configuration()
@@ -118,8 +146,12 @@ def stored_settings(url: str, contexts: Contexts | None) -> dict[str, Any]:
     if found is None:
         raise empty_store(repr(database))
     if found[0].get("kind") is not None:
-        raise StorageError(f"{database!r} holds what devices report: open it with LocalCapri.open")
-    return _settings(*found, contexts)
+        raise StorageError(
+            f"{database!r} holds what devices report, or an organisation's ledger: open it with "
+            "LocalCapri.open, or OrganisationLedger"
+        )
+    population = population_of(found[0], ledger, repr(database))
+    return _settings(*found, contexts) | {"ledger": ledger, "population": population}
 
 
 def open_store(
