@@ -12,7 +12,7 @@ DATA_ONLY := lifelines obp
 
 .PHONY: help demo test coverage lint audit faults device-time clean bench bench-local bench-ridge
 .PHONY: bench-store bench-service bench-aggregate bench-day serve web arena ablation
-.PHONY: vectors tree example-report real screenshot
+.PHONY: vectors tree docs example-report real screenshot
 .DEFAULT_GOAL := help
 # Tests start a hundred processes: none of them shall compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -115,6 +115,10 @@ vectors: $(READY)  ## clients/vectors: write the test vectors of the wire format
 
 tree: $(READY)  ## draw the trees of product and laboratory in docs/design.md anew
 	$(BIN)/python tools/draw_tree.py
+
+docs: $(READY)  ## build/docs: these pages as a site, searchable offline, with a reference of every public name
+	$(BIN)/python -m sphinx -W -b html -q docs build/docs
+	@echo "open build/docs/index.html"
 
 example-report: $(READY)  ## docs/example-report: the rivals at reduced size, a few minutes
 	$(BIN)/capri-lab run docs/example-report/rivals-small.toml --output build/example

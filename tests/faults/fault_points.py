@@ -33,8 +33,7 @@ TRANSACTIONS = {
     "rotate_id_key": "id-key",
     "SqlRepository.create": "create",
     "SqlRepository._write_anchored": "anchor",
-    "SqliteDatabase._create_schema": "schema",
-    "PostgresDatabase._create_schema": "schema",
+    "Database._create_schema": "schema",
     "PostgresDatabase._sign_in": "sign-in",
 }
 PLACES = ("before", "inside", "end", "after")

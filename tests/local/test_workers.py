@@ -14,7 +14,7 @@ import pytest
 from devices import CONTEXTS, fill, honest_reports, open_epochs, small_aggregator
 
 import capri
-from capri.errors import ConfigurationError, DataError, HorizonError, StorageError
+from capri.errors import DataError, HorizonError, StorageError
 from capri.local.summing import aggregate
 from capri.store.sql_rows import SqlRows
 
@@ -152,7 +152,7 @@ def test_what_fails_counts_nowhere(url: str, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_other_policies_are_refused(url: str) -> None:
     small_aggregator(store=url).close()
-    with pytest.raises(ConfigurationError, match="another policy"):
+    with pytest.raises(StorageError, match="another configuration: problem"):
         small_aggregator(store=url, reward_bound=2.0)
     with pytest.raises(StorageError, match=r"LocalCapri\.open"):
         capri.Capri.open(url)

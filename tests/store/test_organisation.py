@@ -1,4 +1,4 @@
-"""One ledger for many sources: reserved before data, refused beyond the budget, found if changed."""
+"""One ledger for many sources: reserved before data, refused beyond a budget, found if changed."""
 
 import shutil
 import sqlite3
@@ -18,6 +18,7 @@ from capri import (
     StorageError,
 )
 from capri.privacy.filters import Charge
+from capri.store.reservation import Reservation
 from stored_policies import policy
 
 BUDGET = Budget(1.0, 1e-6)
@@ -32,7 +33,7 @@ def ledger(url: str) -> Iterator[OrganisationLedger]:
 
 
 def hold(ledger: OrganisationLedger, source: str, charge: Charge = CHARGE) -> None:
-    ledger.reserve("patients", source, charge, kind="policy")
+    Reservation(ledger, "patients", source, charge, kind="policy")
 
 
 def kinds(ledger: OrganisationLedger) -> list[str]:
@@ -202,7 +203,7 @@ def test_an_older_copy_is_refused_by_a_policy_that_it_does_not_know(
     assert source is not None
     with OrganisationLedger(f"sqlite:///{tmp_path}/new.db", organisation="Ada") as older:
         older.add_population("patients", Budget(3.0, 3e-6))
-        held = older.reserve("patients", source.source, CHARGE, kind="policy")  # type: ignore[attr-defined]
+        held = Reservation(older, "patients", source.source, CHARGE, kind="policy")  # type: ignore[attr-defined]
         with pytest.raises(StorageError, match="knows nothing of epoch 1"):
             held.require([1])
 
@@ -210,7 +211,7 @@ def test_an_older_copy_is_refused_by_a_policy_that_it_does_not_know(
 def test_a_ledger_is_that_of_its_organisation(file: Path, tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="ledger of \"Ada's Clinic\", not of 'Eve'"):
         OrganisationLedger(f"sqlite:///{file}", organisation="Eve")
-    with pytest.raises(StorageError, match="empty|no ledger"):
+    with pytest.raises(StorageError, match=r"empty|no ledger"):
         OrganisationLedger(f"sqlite:///{tmp_path}/none.db")
     policy(f"sqlite:///{tmp_path}/policy.db").close()
     with pytest.raises(StorageError, match="store of a policy"):

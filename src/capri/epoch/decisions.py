@@ -219,7 +219,9 @@ class Decisions:
                 None if self.called is None else self.called[position],
             )
         number, action = int(self.number[position]), int(self.action_index[position])
-        name = None if self.names is None else self.names[action]
+        called = None if self.called is None else self.called[position]
+        if self.called is None and self.names is not None:
+            called = self.names[action]
         return Decision(
             self.ids.text(number),
             self.epoch if self.epochs is None else int(self.epochs[position]),
@@ -229,7 +231,7 @@ class Decisions:
             _VISITS[self.status[position]],
             number,
             self.ids,
-            name if self.called is None else self.called[position],
+            called,
         )
 
     def __iter__(self) -> Iterator[Decision]:

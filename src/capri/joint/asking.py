@@ -10,7 +10,6 @@ from capri.epoch.rewards import rescaled
 from capri.epoch.storage import configuration_digest
 from capri.errors import BudgetError, ConfigurationError
 from capri.joint.engine import Engine
-from capri.joint.persistence import Configuration
 from capri.learners.explain import explain
 from capri.learners.explanation import Explanation
 from capri.learners.presets import Options
@@ -20,6 +19,7 @@ from capri.privacy.budget import NOTHING, PrivacyModel, Promise
 from capri.privacy.certificate import Certificate
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger
+from capri.store.persistence import Configuration
 from capri.streams import Streams
 
 if TYPE_CHECKING:

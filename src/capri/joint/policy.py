@@ -20,13 +20,6 @@ from capri.epoch.storage import damage_as_storage_error
 from capri.errors import ConfigurationError
 from capri.joint.asking import Asking
 from capri.joint.engine import Engine, RepositoryUsers, checked_retention, in_memory, public_clock
-from capri.joint.persistence import (
-    Configuration,
-    load_policy,
-    open_store,
-    save_policy,
-    stored_settings,
-)
 from capri.joint.serving import Serving
 from capri.kernels import Kernel
 from capri.learners.presets import build, checked_horizon, checked_options, settled
@@ -39,8 +32,16 @@ from capri.privacy.mechanism import Norm
 from capri.privacy.users import UserLimit
 from capri.spaces import Contexts
 from capri.store.memory import MemoryRepository, rehearsed
-from capri.store.organisation import OrganisationLedger, Reservation, joined
+from capri.store.organisation import OrganisationLedger
+from capri.store.persistence import (
+    Configuration,
+    load_policy,
+    open_store,
+    save_policy,
+    stored_settings,
+)
 from capri.store.repository import Repository
+from capri.store.reservation import Reservation, joined
 from capri.streams import Streams
 
 
@@ -202,13 +203,7 @@ class Capri(Asking, Serving, PublicFace):
             options=settled(problem, checked_options(preset, options)),
             blocks=options.get("blocks"),
             observed=checked_prior(prior, problem),
-            joined=joined(
-                ledger,
-                population,
-                budget=budget,
-                private=simulation_seed is None,
-                stored=store is not None,
-            ),
+            joined=joined(ledger, population, budget, simulation_seed is None, store is not None),
         )
         # Servers call from many threads.
         self._lock = RLock()
@@ -227,11 +222,7 @@ class Capri(Asking, Serving, PublicFace):
                 anchor=anchor,
                 new_anchor=new_anchor,
             )
-            try:
-                held = self._configured.reserved(problem, repository)
-            except BaseException:
-                repository.close()
-                raise
+            held = self._configured.reserved(problem, repository)
             self._assemble(problem, streams, course, repository, held)
             # A policy that is dropped without close() gives its connections back all the same.
             weakref.finalize(self, _shut, self._engine, os.getpid())

@@ -24,7 +24,7 @@ from capri.epoch.course import Course, PublicFace
 from capri.epoch.limits import Limits
 from capri.epoch.problem import Problem, checked_problem, with_actions
 from capri.epoch.rewards import RewardTerms, checked_scale, checked_terms, rescaled
-from capri.epoch.storage import configuration_digest, damage_as_storage_error
+from capri.epoch.storage import configuration_digest, damage_as_storage_error, read_policy_file
 from capri.errors import ConfigurationError, HorizonError
 from capri.kernels import Kernel
 from capri.learners.explain import explain
@@ -36,27 +36,27 @@ from capri.learners.start import Prior, checked_prior
 from capri.learners.start.releases import releases_prior
 from capri.local import wire
 from capri.local.engine import ReportEngine
-from capri.local.persistence import (
-    BundleDraws,
-    Described,
-    described,
-    generator,
-    in_memory,
-    load_aggregator,
-    open_store,
-    save_aggregator,
-    settings_from,
-    stored_configuration,
-)
 from capri.local.reports import EpochSum, ReportStatus, as_rows
-from capri.local.state import ReportState, first_law
+from capri.local.state import BundleDraws, ReportState, first_law, generator, in_memory, settings_of
 from capri.privacy.budget import Budget, Promise
 from capri.privacy.certificate import Certificate, certify_devices
 from capri.privacy.shuffle import Shuffle
 from capri.schedule import Schedule
 from capri.spaces import Contexts
 from capri.store.codec import PlainCodec
+from capri.store.organisation import OrganisationLedger
+from capri.store.persistence import (
+    AGGREGATOR,
+    Described,
+    described,
+    ledger_arguments,
+    open_aggregator,
+    reserved,
+    save_aggregator,
+    stored_configuration,
+)
 from capri.store.repository import Repository, kept_actions
+from capri.store.reservation import joined, joined_values
 
 
 class LocalCapri(PublicFace):
@@ -94,6 +94,9 @@ class LocalCapri(PublicFace):
         None: the aggregator lives in the memory of this process. "sqlite:///file.db" or
         "postgresql://...": a report that was answered is durable, and any number of processes that
         open the same store are one aggregator. See :meth:`open` and :meth:`close`.
+    ledger, population:
+        As in :class:`~capri.Capri`; with ``shuffle`` the promise is counted that holds against
+        whoever sees the mixed reports.
     public_seed:
         Seed of the public draws (basis, Thompson draws), for reproducible runs. These draws are
         published in the bundle, so privacy does not rest on them.
@@ -119,6 +122,8 @@ class LocalCapri(PublicFace):
         prior: Prior | None = None,
         shuffle: Shuffle | None = None,
         store: str | None = None,
+        ledger: OrganisationLedger | str | None = None,
+        population: str | None = None,
         **options: Any,
     ) -> None:
         if not isinstance(budget, Budget):
@@ -164,6 +169,7 @@ class LocalCapri(PublicFace):
         self._options = checked
         self._observed = checked_prior(prior, problem)
         self._lock = RLock()
+        self._joined = joined(ledger, population, budget, True, store is not None)
         self._assemble(problem, generator(public_seed), store, clock, None)
 
     def _assemble(
@@ -186,9 +192,12 @@ class LocalCapri(PublicFace):
         if store is None:
             repository: Repository = in_memory(law, actions, saved)
         else:
-            repository = open_store(store, self._described(problem), law)
+            repository = open_aggregator(store, self._described(problem), law)
+        # Mixed reports promise an epsilon and a delta, and are no release of either kind.
+        pure = problem.shuffle is None
+        held = reserved(self._joined, problem, repository, "fleet", gaussian=False, pure=pure)
         state = ReportState(repository, problem, course, public, self._terms, clock=clock)
-        self._state, self._engine = state, ReportEngine(state, self._horizon)
+        self._state, self._engine = state, ReportEngine(state, self._horizon, held)
 
     def __repr__(self) -> str:
         return f"LocalCapri({self.guarantee}; epoch {len(self._state.head['digests'])})"
@@ -301,7 +310,8 @@ class LocalCapri(PublicFace):
         return self._described(self._problem)
 
     def _described(self, problem: Problem) -> Described:
-        return described(problem, self._horizon, self._options, self._terms, self._observed)
+        more = {"kind": AGGREGATOR, "terms": self._terms.to_dict(), **joined_values(self._joined)}
+        return described(problem, self._horizon, self._options, self._observed, **more)
 
     def replace_actions(self, actions: object) -> None:
         """Offer other actions from the next bundle on; those of the newest one stay.
@@ -382,9 +392,9 @@ class LocalCapri(PublicFace):
         clock: Callable[[], datetime] | None = None,
     ) -> Self:
         """Read a saved aggregator. A context sampler and a clock are code: give them again."""
-        saved = load_aggregator(path)
+        saved = read_policy_file(path, AGGREGATOR)
         with damage_as_storage_error(path):
-            loaded = cls(**settings_from(*saved, contexts), clock=clock)
+            loaded = cls(**settings_of(*saved, contexts), clock=clock)
             loaded._assemble(loaded._problem, generator(None), None, clock, saved)
         return loaded
 
@@ -395,11 +405,12 @@ class LocalCapri(PublicFace):
         *,
         contexts: Contexts | None = None,
         clock: Callable[[], datetime] | None = None,
+        ledger: OrganisationLedger | str | None = None,
     ) -> Self:
         """The aggregator of a store, as it was built. Sampler and clock as in :meth:`load`."""
-        return cls(
-            **settings_from(*stored_configuration(store), contexts), store=store, clock=clock
-        )
+        found = stored_configuration(store, AGGREGATOR, ledger)
+        settings = settings_of(*found, contexts) | ledger_arguments(found[0], ledger)
+        return cls(**settings, store=store, clock=clock)
 
     def close(self) -> None:
         """Give the connections of a store back; nothing needs to be saved."""

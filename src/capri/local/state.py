@@ -5,18 +5,25 @@ Nothing here changes the repository; the steps that do are in :mod:`capri.local.
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import numpy as np
 
+from capri.checks import whole
 from capri.epoch.course import Course
+from capri.epoch.decisions import SIMULATED
 from capri.epoch.plan import EpochPlan
 from capri.epoch.problem import Problem
 from capri.epoch.rewards import RewardTerms
-from capri.epoch.storage import plan_from_state
+from capri.epoch.storage import plan_from_state, problem_arguments
+from capri.learners.start import stored_prior
 from capri.local import wire
 from capri.local.reports import EpochReports, token_bytes
+from capri.spaces import Contexts
+from capri.store.memory import MemoryRepository
+from capri.store.persistence import Described
 from capri.store.repository import OvertakenError, ReportRow, Repository, problem_with
 from capri.store.view import EpochRow, Unit, View
 
@@ -40,6 +47,40 @@ def law_of(
         "public": public.bit_generator.state,
     }
     return head | known, arrays | {"bundle": np.frombuffer(bundle, dtype=np.uint8)}
+
+
+@dataclass(frozen=True)
+class BundleDraws:
+    """The generator of everything in a bundle that is drawn."""
+
+    public: np.random.Generator
+
+
+def generator(seed: int | None) -> np.random.Generator:
+    """Of public draws."""
+    if seed is not None:
+        whole("public_seed", seed, least=0)
+    return np.random.default_rng(seed)
+
+
+def settings_of(
+    values: dict[str, Any], arrays: dict[str, Any], contexts: Contexts | None
+) -> dict[str, Any]:
+    """The arguments that an aggregator was built with."""
+    arguments = problem_arguments(values["problem"], arrays, contexts)
+    arguments |= RewardTerms.from_dict(values["terms"]).arguments()
+    for name in ("model", "contributions_per_user", "contributions_per_epoch", "reward_rule"):
+        del arguments[name]
+    prior = stored_prior(values, arrays)
+    return {**arguments, "horizon": values["horizon"], "prior": prior, **values["options"]}
+
+
+def in_memory(law: Described, actions: Any, saved: Described | None) -> MemoryRepository:
+    """A repository in this process, new or as a file says; ``actions``: those of now."""
+    repository = MemoryRepository(0, SIMULATED, law, actions)
+    if saved is not None:
+        repository.restore(saved[0]["repository"], saved[1], actions)
+    return repository
 
 
 class ReportState:

@@ -9,6 +9,7 @@ been read whole has no source over the budget of its population.
     release      after it
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -23,6 +24,7 @@ from capri.privacy.ledger import Spending
 PERIODS: dict[str | None, str] = {None: "", "year": "%Y", "month": "%Y-%m", "day": "%Y-%m-%d"}
 Key = tuple[str, str]  # a population, and a period of it
 Plan = tuple[str, int, str]  # source, epoch, purpose
+Entries = Iterable[tuple[str, dict[str, Any]]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +174,7 @@ class Book:
         """A source stays in its population, with the charge that it came with."""
         population = self.populations[record["population"]]
         source, held = record["source"], Held(Charge(**record["charge"]), record["coordinates"])
-        known = {"population": population.name, "what": record["what"], "label": record["label"]}
+        known = {"population": population.name, "what": record["what"]}
         if self.sources.setdefault(source, known)["population"] != population.name:
             raise StorageError(f"source {source} is in two populations")
         self.admit(population, record["period"], source, held)

@@ -18,23 +18,28 @@ process has ever released something that is not reserved.
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, replace
 from datetime import datetime
-from math import ceil
 from threading import RLock
 from time import time
 from typing import Any, NoReturn
 
-from capri.errors import BudgetError, ConfigurationError, StorageError
+from capri.errors import ConfigurationError, StorageError
 from capri.privacy.budget import Budget
 from capri.privacy.filters import Charge
-from capri.privacy.ledger import LEARNING, ReleaseEvent, Spending
+from capri.privacy.ledger import Spending
 from capri.privacy.users import UserId
-from capri.store.book import Book, Held, Population
-from capri.store.rollback import Checkpoint, first_digest, next_digest, open_anchor, remember
+from capri.store.book import Book, Entries, Held, Population
+from capri.store.rollback import (
+    Checkpoint,
+    check_newest,
+    first_digest,
+    next_digest,
+    open_anchor,
+    remember,
+)
 from capri.store.sql import SqlRepository
 from capri.store.transaction import Transaction, open_database
 
 KIND = "organisation"
-Entries = Iterable[tuple[str, dict[str, Any]]]
 _ENTRIES = (
     "SELECT history.generation, digest, kind, record FROM history LEFT JOIN operations "
     "ON operations.generation = history.generation WHERE history.generation >= ? "
@@ -166,7 +171,7 @@ class OrganisationLedger:
             raise StorageError(f"{where} was cut: its last entries are missing")
         return at
 
-    def _append(self, build: Callable[[Book, float], Entries]) -> None:
+    def append(self, build: Callable[[Book, float], Entries]) -> None:
         """Write entries that follow from the book, with nobody else at it."""
 
         def write(unit: Transaction) -> None:
@@ -215,7 +220,7 @@ class OrganisationLedger:
                 raise ConfigurationError(f"population {name!r} was promised other terms: {known}")
             return [] if known else [("population", {"population": asdict(new)})]
 
-        self._append(build)
+        self.append(build)
 
     def spent(self, population: str, period: str | None = None) -> Spending:
         """What anybody of a population can have lost at most in a period, by default in this one.
@@ -270,144 +275,6 @@ class OrganisationLedger:
         for number, each in enumerate(self.repository.operations(), start=1):
             yield {"entry": number, "kind": each.kind, **each.record}
 
-    # -- sources ----------------------------------------------------------------------------------
-
-    def reserve(
-        self,
-        population: str,
-        source: str,
-        charge: Charge,
-        *,
-        kind: str,
-        label: str = "",
-        composition: float = 1.0,
-        contributions: int = 1,
-    ) -> "Reservation":
-        """Hold what a source may cost a person, or refuse it: before anything of it is opened.
-
-        The same source again holds the same once, in every period that it plans in.
-        """
-        place = Reservation(self, population, source, charge, kind, label)
-        place.composition, place.contributions = composition, contributions
-        self._append(lambda book, now: place.held(book, now, 0))
-        return place
-
-
-class Reservation:
-    """What one source holds of its population."""
-
-    composition, contributions = 1.0, 1
-
-    def __init__(
-        self,
-        ledger: OrganisationLedger,
-        population: str,
-        source: str,
-        charge: Charge,
-        kind: str,
-        label: str,
-    ) -> None:
-        self.ledger, self.population, self.source = ledger, population, source
-        self.charge, self._kind, self._label = charge, kind, label
-        self._noted = 0  # releases that the ledger knows of
-
-    def __deepcopy__(self, memo: object) -> "Reservation":
-        return self
-
-    def held(self, book: Book, now: float, coordinates: int) -> list[tuple[str, dict[str, Any]]]:
-        """The entry that holds the charge in the period of now, where nothing does yet."""
-        population = book.population(self.population)
-        known = book.sources.get(self.source)
-        if known is not None and known["population"] != population.name:
-            raise BudgetError(
-                f"this {self._kind} is of population {known['population']!r} in the ledger, not of "
-                f"{population.name!r}: nothing was opened"
-            )
-        period = book.period(population, now)
-        wanted = book.admit(population, period, self.source, Held(self.charge, coordinates))
-        if wanted is None:
-            return []
-        record = {
-            "population": population.name,
-            "period": period,
-            "source": self.source,
-            "what": self._kind,
-            "label": self._label,
-            "charge": asdict(wanted.charge),
-            "coordinates": wanted.coordinates,
-        }
-        return [("source", record)]
-
-    def plan(self, event: ReleaseEvent, released: Iterable[ReleaseEvent] = ()) -> None:
-        """Note what a release will cost, before any of its data; and what was released since."""
-        self._check(event)
-        releases = list(released)
-        coordinates = 0
-        if event.pure(1) is None:
-            coordinates = event.rank * ceil(self.composition**2)
-
-        def build(book: Book, now: float) -> Entries:
-            population = book.population(self.population)
-            entries = [*self.held(book, now, coordinates), *self._releases(book, releases)]
-            if (self.source, event.epoch, event.purpose) not in book.plans:
-                period = book.period(population, now)
-                entries.append(("plan", self._described(event) | {"period": period}))
-            return entries
-
-        self.ledger._append(build)
-        self._noted = len(releases)
-
-    def release(self, released: Iterable[ReleaseEvent]) -> None:
-        """Note what was released since the last plan; nothing is asked where nothing was."""
-        releases = list(released)
-        if len(releases) > self._noted:
-            self.ledger._append(lambda book, now: self._releases(book, releases))
-            self._noted = len(releases)
-
-    def _check(self, event: ReleaseEvent) -> None:
-        """The charge of mixed reports is that of a batch, and no release by itself costs it."""
-        alone = self.charge.mu is not None or self.charge.pure is not None
-        if alone and not self.charge.covers(event, self.composition, self.contributions):
-            raise BudgetError(
-                f"a release by {event.mechanism} of mu {event.mu:g} costs more than this "
-                f"{self._kind} has reserved in the ledger: nothing was opened"
-            )
-
-    def _releases(self, book: Book, released: list[ReleaseEvent]) -> list[tuple[str, Any]]:
-        return [
-            ("release", self._described(event))
-            for event in released
-            if (self.source, event.epoch, event.purpose) not in book.released
-        ]
-
-    def _described(self, event: ReleaseEvent) -> dict[str, Any]:
-        mu = None if event.epsilon is not None else event.mu
-        return {
-            "source": self.source,
-            "epoch": event.epoch,
-            "purpose": event.purpose,
-            "mechanism": event.mechanism,
-            "participants": event.participants,
-            "coordinates": event.rank,
-            "mu": mu,
-            "epsilon": event.pure(1),
-        }
-
-    def require(self, epochs: Iterable[int]) -> None:
-        """Refuse a ledger that does not know what this source has planned: it is an older copy."""
-        plans = self.ledger.look().plans
-        missing = [number for number in epochs if (self.source, number, LEARNING) not in plans]
-        if missing:
-            raise StorageError(
-                f"{self.ledger!r} knows nothing of epoch {missing[0]} of this {self._kind}, which "
-                "was planned: it is an older copy, or was cut. Restore the newest one. Nothing was "
-                "opened"
-            )
-
-    def standing(self) -> dict[str, Any]:
-        """What a certificate says of the population."""
-        return self.ledger.standing(self.population)
-
 
 def _chained(at: Checkpoint, generation: int, digest: str, kind: Any, record: Any) -> Checkpoint:
     """The next link, or what is wrong with it."""
@@ -432,38 +299,12 @@ def _narrowed(held: Held, own: Spending | None) -> Held:
     return held
 
 
-def joined(
-    ledger: object, population: object, *, budget: Budget | None, private: bool, stored: bool = True
-) -> tuple[OrganisationLedger, str] | None:
-    """The ledger and the population that a source is opened with; None where it has none."""
-    if ledger is None and population is None:
-        return None
-    if ledger is None or not isinstance(population, str):
-        raise ConfigurationError("ledger and population go together: give both, or neither")
-    if not isinstance(ledger, OrganisationLedger | str):
-        raise ConfigurationError(
-            f"ledger must be a capri.OrganisationLedger or its address, got {type(ledger).__name__}"
-        )
-    if budget is None or not private:
-        raise ConfigurationError(
-            "a run without a budget and a simulation promise nothing: leave the ledger out"
-        )
-    if not stored:
-        raise ConfigurationError(
-            "a policy under an organisation's ledger needs a store: what it has spent must outlive "
-            "the process. Give store="
-        )
-    opened = OrganisationLedger(ledger) if isinstance(ledger, str) else ledger
-    opened.look().population(population)
-    return opened, population
-
-
-def population_of(stored: dict[str, Any], ledger: object, where: str) -> str | None:
-    """The population of a stored source; refused without its ledger."""
-    found = stored.get("ledger")
-    if found is None or ledger is not None:
-        return None if found is None else str(found["population"])
-    raise BudgetError(
-        f"{where} is under an organisation's ledger (population {found['population']!r}, ledger "
-        f"{found['ledger'][:12]}): give ledger=, or what it releases would not be counted"
-    )
+def checked_copy(ledger: OrganisationLedger, url: str, anchor: str | None) -> str:
+    """What a ledger that was read whole is, or an error where a newer copy was seen elsewhere."""
+    repository, held = ledger.repository, open_anchor(anchor, url)
+    file = repository.beside
+    seen = [None if each is None else each.read(ledger.id) for each in (held, file)]
+    now, digests = repository.database.read(repository.checkpoint)
+    check_newest(repr(repository.database), now, digests.get, *seen)
+    anchored = "no anchor was given" if held is None else "the anchor agrees"
+    return f"{now.generation} entries, chained and within every budget; {anchored}"

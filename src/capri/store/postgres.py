@@ -34,7 +34,6 @@ from capri.store.transaction import (
     Job,
     Transaction,
     check_version,
-    create_schema,
     empty_store,
     run_jobs,
 )
@@ -65,7 +64,7 @@ _END_OLD_SESSIONS = (
 class PostgresDatabase(Database):
     """One database on a server, with a connection to write and one to read."""
 
-    single_writer = False
+    kind, single_writer = "postgres", False
 
     def __init__(
         self,
@@ -147,10 +146,6 @@ class PostgresDatabase(Database):
                     raise
                 sleep(_NAP)
 
-    def _create_schema(self, transaction: Transaction) -> None:
-        transaction.hold_policy()  # of several who find it empty, one fills it
-        create_schema(transaction, "postgres", self._version(transaction), self.name)
-
     def _version(self, transaction: Transaction) -> int:
         """Of the schema, 0 where there is none yet; tables of others are refused."""
         found = transaction.rows(
@@ -165,10 +160,7 @@ class PostgresDatabase(Database):
         known = VERSION_TABLE in tables
         if not (known or self._create):
             raise empty_store(self.name)
-        version = transaction.row(f"SELECT version FROM {VERSION_TABLE}") if known else (0,)
-        if version is None:
-            raise StorageError(f"{self.name} is damaged: it has no schema version")
-        return int(version[0])
+        return self._known_version(transaction) if known else 0
 
     def _sign_in(self, transaction: Transaction) -> None:
         """The row in which this process notes its turns; gone again with :meth:`close`."""

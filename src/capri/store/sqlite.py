@@ -31,7 +31,6 @@ from capri.store.transaction import (
     Job,
     Transaction,
     check_version,
-    create_schema,
     empty_store,
     run_jobs,
 )
@@ -153,7 +152,7 @@ _INSERT_NEW, _INSERT_MANY_NEW = (
 class SqliteDatabase(Database):
     """One file, opened by this process with a connection to write and one to read."""
 
-    single_writer = True
+    kind, single_writer = "sqlite", True
 
     def __init__(
         self,
@@ -243,9 +242,6 @@ class SqliteDatabase(Database):
                     )
                 return
 
-    def _create_schema(self, transaction: Transaction) -> None:
-        create_schema(transaction, "sqlite", self._version(transaction), self.name)
-
     def _version(self, transaction: Transaction) -> int:
         """Of the schema, 0 for an empty file; other files are refused."""
         tables = {name for (name,) in transaction.rows("SELECT name FROM sqlite_master")}
@@ -253,11 +249,9 @@ class SqliteDatabase(Database):
             raise StorageError(
                 f"{self.path} is a database of another program: give the policy a file of its own"
             )
-        found = transaction.row(f"SELECT version FROM {VERSION_TABLE}") if tables else (0,)
-        if found is None:
-            raise StorageError(f"{self.path} is damaged: it has no schema version")
-        check_version(int(found[0]), self.name)
-        return int(found[0])
+        found = self._known_version(transaction) if tables else 0
+        check_version(found, self.name)
+        return found
 
     # -- transactions -----------------------------------------------------------------------------
 

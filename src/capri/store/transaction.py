@@ -165,16 +165,6 @@ def check_version(version: int, name: str) -> None:
         )
 
 
-def create_schema(transaction: "Transaction", kind: str, version: int, name: str) -> None:
-    """Make the tables where there are none yet."""
-    check_version(version, name)
-    if version == 0:
-        transaction.run(f"CREATE TABLE {VERSION_TABLE} (version INTEGER NOT NULL)")
-        transaction.run(f"INSERT INTO {VERSION_TABLE} (version) VALUES ({VERSION})")
-        for statement in statements(kind):
-            transaction.run(statement)
-
-
 def _where(columns: Mapping[str, Any]) -> tuple[str, list[Any]]:
     """A condition on some columns, and its values."""
     parts, values = [], list[Any]()
@@ -289,6 +279,7 @@ class Transaction(ABC):
 class Database(ABC):
     """Where the tables are: one database, opened by one process."""
 
+    kind: str  # of its schema
     # Where writers never overlap, slots are exact and need no lease.
     single_writer: bool
     # What of the values that are written others than the curator may read, in words for a warning.
@@ -331,6 +322,28 @@ class Database(ABC):
             raise StorageError(f"{self.name} was opened to be looked at: nothing was changed")
         with self._problems():
             return self._group.run(function)
+
+    def _create_schema(self, transaction: Transaction) -> None:
+        """Make the tables where there are none yet: of several who find none, one makes them."""
+        transaction.hold_policy()
+        version = self._version(transaction)
+        check_version(version, self.name)
+        if version == 0:
+            transaction.run(f"CREATE TABLE {VERSION_TABLE} (version INTEGER NOT NULL)")
+            transaction.run(f"INSERT INTO {VERSION_TABLE} (version) VALUES ({VERSION})")
+            for statement in statements(self.kind):
+                transaction.run(statement)
+
+    @abstractmethod
+    def _version(self, transaction: Transaction) -> int:
+        """Of the schema, 0 where there is none yet; tables of others are refused."""
+
+    def _known_version(self, transaction: Transaction) -> int:
+        """The version that a database of ours says."""
+        found = transaction.row(f"SELECT version FROM {VERSION_TABLE}")
+        if found is None:
+            raise StorageError(f"{self.name} is damaged: it has no schema version")
+        return int(found[0])
 
     @abstractmethod
     def _problems(self) -> AbstractContextManager[None]:

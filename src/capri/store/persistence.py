@@ -1,7 +1,9 @@
 """What a policy was built from, and how it is kept: in a store, or as a snapshot in a file.
 
-A store is filled, or found to be the newest copy of this policy. A file is a snapshot of the
-policy's repository with its configuration.
+A store is filled, or found to be that of this policy; the one of a curator also to be the newest
+copy. A file is a snapshot of the policy's repository with its configuration. All that an aggregator
+keeps may be published: reports are private by themselves. So nothing of it is sealed, and an older
+copy harms nobody's privacy.
 """
 
 import warnings
@@ -31,14 +33,28 @@ from capri.privacy.mechanism import Norm
 from capri.spaces import Contexts
 from capri.store.codec import packed, unpacked
 from capri.store.memory import MemoryRepository
-from capri.store.organisation import OrganisationLedger, Reservation, population_of
 from capri.store.repository import Repository, kept_actions
+from capri.store.reservation import Joined, Reservation, check_ledger, joined_values
 from capri.store.rollback import Checkpoint, open_anchor
 from capri.store.sql import SqlRepository
 from capri.store.transaction import empty_store, open_database
 from capri.streams import Streams
 
 Described = tuple[dict[str, Any], dict[str, Any]]
+# What a file or a store of an aggregator says that it holds; that of a curator says nothing.
+AGGREGATOR = "aggregator"
+
+
+def described(
+    problem: Problem, horizon: int | None, options: Any, observed: Observed | None, **more: Any
+) -> Described:
+    """What a policy was built from, as its file and its store say it."""
+    values, arrays = problem_state(problem)
+    values = {"problem": values, "horizon": horizon, "options": asdict(options), **more}
+    if observed is not None:
+        values["prior"], known = observed.state()
+        arrays |= known
+    return values, arrays
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -50,45 +66,18 @@ class Configuration:
     options: Options
     blocks: bool | None  # as it was asked for
     observed: Observed | None  # what is known beforehand
-    joined: tuple[OrganisationLedger, str] | None = None  # its population, and whose it is
+    joined: Joined | None = None  # whose ledger it is in, and of which population
 
     def described(self, problem: Problem) -> Described:
         """Values and arrays, as a file and a store say it."""
-        values, arrays = problem_state(problem)
-        configuration: dict[str, Any] = {
-            "problem": values,
-            "horizon": self.horizon,
-            "preset": self.preset,
-            "options": asdict(self.options),
-        }
-        if self.observed is not None:
-            configuration["prior"], told = self.observed.state()
-            arrays |= told
-        if self.joined is not None:
-            ledger, population = self.joined
-            configuration["ledger"] = {"ledger": ledger.id, "population": population}
-        return configuration, arrays
+        more = {"preset": self.preset, **joined_values(self.joined)}
+        return described(problem, self.horizon, self.options, self.observed, **more)
 
     def reserved(self, problem: Problem, repository: SqlRepository) -> Reservation | None:
-        """What is held for the policy of a store in its organisation's ledger.
-
-        Refused where that does not fit, and where the ledger is older than the policy.
-        """
-        if self.joined is None:
-            return None
-        assert problem.budget is not None
-        (ledger, population), (gaussian, pure) = self.joined, (Norm.L2, Norm.L1)
-        norms = (gaussian,) if self.preset == "paper" else problem.norms
-        held = ledger.reserve(
-            population,
-            repository.store_id,
-            Charge.of(problem.budget, gaussian=gaussian in norms, pure=pure in norms),
-            kind="policy",
-            composition=problem.composition,
-            contributions=problem.contributions,
-        )
-        held.require(repository.epoch_values("number"))
-        return held
+        """What is held for the policy of a store in its organisation's ledger."""
+        norms = (Norm.L2,) if self.preset == "paper" else problem.norms
+        noise = {"gaussian": Norm.L2 in norms, "pure": Norm.L1 in norms}
+        return reserved(self.joined, problem, repository, "policy", **noise)
 
     def settings(self, problem: Problem) -> dict[str, Any]:
         """The arguments that build such a policy again."""
@@ -128,6 +117,39 @@ def _settings(
     }
 
 
+def reserved(
+    joined: Joined | None,
+    problem: Problem,
+    repository: Repository,
+    kind: str,
+    *,
+    gaussian: bool,
+    pure: bool,
+) -> Reservation | None:
+    """What is held for a stored policy in its organisation's ledger; None where it is in none.
+
+    Refused where that does not fit, and where the ledger is older than the policy.
+    """
+    if joined is None:
+        return None
+    assert isinstance(repository, SqlRepository)
+    assert problem.budget is not None
+    try:
+        held = Reservation(
+            *joined,
+            repository.store_id,
+            Charge.of(problem.budget, gaussian=gaussian, pure=pure),
+            kind=kind,
+            composition=problem.composition,
+            contributions=problem.contributions,
+        )
+        held.require(repository.epoch_values("number"))
+    except BaseException:
+        repository.close()
+        raise
+    return held
+
+
 # -- stores --------------------------------------------------------------------------------------
 
 _WITHOUT_ANCHOR = (
@@ -138,6 +160,17 @@ _WITHOUT_ANCHOR = (
 
 def stored_settings(url: str, contexts: Contexts | None, ledger: object) -> dict[str, Any]:
     """The arguments that the policy of a store was built with, under this ledger."""
+    found = stored_configuration(url, None, ledger)
+    return _settings(*found, contexts) | ledger_arguments(found[0], ledger)
+
+
+def ledger_arguments(values: dict[str, Any], ledger: object) -> dict[str, Any]:
+    """Under which ledger, and of which population, a stored policy is."""
+    return {"ledger": ledger, "population": values.get("ledger", {}).get("population")}
+
+
+def stored_configuration(url: str, kind: str | None, ledger: object) -> Described:
+    """What the policy of a store was built from: of a curator, or of an aggregator."""
     database = open_database(url, create=False)
     try:
         found = SqlRepository(database, None).configuration()
@@ -145,13 +178,14 @@ def stored_settings(url: str, contexts: Contexts | None, ledger: object) -> dict
         database.close()
     if found is None:
         raise empty_store(repr(database))
-    if found[0].get("kind") is not None:
-        raise StorageError(
-            f"{database!r} holds what devices report, or an organisation's ledger: open it with "
-            "LocalCapri.open, or OrganisationLedger"
-        )
-    population = population_of(found[0], ledger, repr(database))
-    return _settings(*found, contexts) | {"ledger": ledger, "population": population}
+    if found[0].get("kind") != kind:
+        told = {None: "a policy", AGGREGATOR: "what devices report"}
+        held = told.get(found[0].get("kind"), "the ledger of an organisation")
+        opened = {None: "Capri.open", AGGREGATOR: "LocalCapri.open"}
+        how = opened.get(found[0].get("kind"), "OrganisationLedger")
+        raise StorageError(f"{database!r} holds {held}: open it with {how}")
+    check_ledger(found[0], ledger, repr(database))
+    return found
 
 
 def open_store(
@@ -172,7 +206,10 @@ def open_store(
         raise ConfigurationError("new_anchor says that the anchor is new: give the anchor, too")
     repository = SqlRepository(open_database(url), store_key, held, new_anchor=new_anchor)
     try:
-        _fill_or_check(repository, described, course, streams)
+        course_values, arrays = course.state()
+        law = {"course": course_values, "plan_seconds": 0.0, "played": 0}, arrays
+        values = {**described[0], "simulated": streams.simulated}, described[1]
+        fill_or_check(repository, values, law, streams.state())
         repository.open(seen)
         if streams.simulated:
             streams.restore(repository.streams())
@@ -186,26 +223,34 @@ def open_store(
     return repository
 
 
-def _fill_or_check(
-    repository: SqlRepository, described: Described, course: Course, streams: Streams
+def open_aggregator(url: str, described: Described, law: Described) -> SqlRepository:
+    """The store at an address, for an aggregator of this configuration."""
+    repository = SqlRepository(open_database(url), None)
+    try:
+        fill_or_check(repository, described, law, None)
+        repository.read_secrets()
+    except BaseException:
+        repository.close()
+        raise
+    return repository
+
+
+def fill_or_check(
+    repository: SqlRepository, described: Described, law: Described, streams: Any
 ) -> None:
     """Fill an empty store, or check that it is this policy's."""
-    values, arrays = described
-    values = {**values, "simulated": streams.simulated}
     stored = repository.configuration()
     if stored is None:
-        course_values, course_arrays = course.state()
-        law = packed({"course": course_values, "plan_seconds": 0.0, "played": 0}, course_arrays)
-        state = streams.state()
-        repository.create((values, arrays), law, None if state is None else packed(state))
+        state = None if streams is None else packed(streams)
+        repository.create(described, packed(*law), state)
         stored = repository.configuration()
         assert stored is not None
-    differences = _differences(stored, unpacked(packed(values, arrays)))
+    differences = _differences(stored, unpacked(packed(*described)))
     if differences:
         raise StorageError(
             f"{repository.database!r} holds a policy of another configuration: "
-            f"{', '.join(differences)} differ. Build the policy as it was built, or open it "
-            "with Capri.open"
+            f"{', '.join(differences)} differ. Build it as it was built, open it as it is, or give "
+            "another store"
         )
 
 
@@ -246,7 +291,7 @@ def _flat(values: dict[str, Any], name: str = "") -> dict[str, Any]:
     if "kernel" in values:  # of a problem: terms that nobody asked for are left out there
         values = {"rewards": RewardTerms().to_dict()} | values
     for key, value in values.items():
-        if isinstance(value, dict) and key in ("problem", "options", "rewards"):
+        if isinstance(value, dict) and key in ("problem", "options", "rewards", "terms"):
             flat |= _flat(value, f"{name}{key}.")
         else:
             flat[f"{name}{key}"] = value
@@ -285,6 +330,15 @@ def save_policy(
     confidential = bool(snapshot[0]["users"])
     write_policy_file(path, values, arrays | snapshot[1], confidential=confidential)
     return history
+
+
+def save_aggregator(
+    path: str | PathLike[str], described: Described, repository: Repository
+) -> None:
+    """Write an aggregator to one file."""
+    values, arrays = repository.read(lambda unit: repository.snapshot(secret=True))
+    own, own_arrays = described
+    write_policy_file(path, own | {"repository": values}, own_arrays | arrays)
 
 
 @dataclass(frozen=True, eq=False)
