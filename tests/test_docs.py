@@ -34,6 +34,7 @@ def blocks(page: str) -> list[str]:
         "docs/certificate.md",
         "docs/report.md",
         "docs/store.md",
+        "docs/ledger.md",
         "docs/world.md",
     ],
 )

@@ -1,5 +1,6 @@
 """One ledger for many sources: reserved before data, refused beyond a budget, found if changed."""
 
+import pickle
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -7,14 +8,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from devices import one_report, small_aggregator
+from sklearn.base import clone
 
 from capri import (
     Budget,
     BudgetError,
     Capri,
     ConfigurationError,
+    LocalCapri,
     OrganisationLedger,
+    PrivateKernelRidge,
     StorageError,
 )
 from capri.privacy.filters import Charge
@@ -218,3 +224,53 @@ def test_a_ledger_is_that_of_its_organisation(file: Path, tmp_path: Path) -> Non
         OrganisationLedger(f"sqlite:///{tmp_path}/policy.db")
     with pytest.raises(StorageError, match="OrganisationLedger"):
         Capri.open(f"sqlite:///{file}")
+
+
+# -- fits and fleets -------------------------------------------------------------------------------
+
+
+def test_every_fit_is_counted_and_one_too_many_is_refused(
+    ledger: OrganisationLedger, url: str
+) -> None:
+    rows = np.linspace(0, 1, 200)[:, None]
+    settings: dict[str, Any] = {
+        "X_bounds": (0, 1), "y_bounds": (0, 1), "epsilon": BUDGET, "population": "patients",
+    }  # fmt: skip
+    ridge = PrivateKernelRidge(ledger=ledger, **settings)
+    for spent in (1.0, 2.0):  # the same rows again: a further source
+        clone(ridge).fit(rows, rows[:, 0])  # as searches do
+        assert ledger.spent("patients").epsilon == spent
+    partial = PrivateKernelRidge(ledger=url, **settings).partial_fit(rows, rows[:, 0]).release()
+    assert ledger.spent("patients").epsilon == 3.0
+    plans, releases = (
+        [entry for entry in ledger.entries() if entry["kind"] == kind]
+        for kind in ("plan", "release")
+    )
+    assert len(plans) == len(releases) >= 3
+    with pytest.raises(BudgetError, match="does not fit"):
+        ridge.fit(rows, rows[:, 0])
+    kept = pickle.loads(pickle.dumps(partial))  # what it held stays behind
+    with pytest.raises(BudgetError, match="does not fit"):
+        kept.partial_fit(rows, rows[:, 0])
+    with pytest.raises(ConfigurationError, match="promise nothing"):
+        PrivateKernelRidge(ledger=ledger, **settings | {"epsilon": float("inf")}).fit(rows, rows)
+
+
+def test_a_fleet_is_counted_from_its_first_bundle_on(
+    ledger: OrganisationLedger, tmp_path: Path
+) -> None:
+    place = f"sqlite:///{tmp_path}/fleet.db"
+    settings = {"first_epoch": 30, "horizon": 60, "budget": Budget(1.0)}
+    fleet = small_aggregator(store=place, ledger=ledger, population="patients", **settings)
+    assert [entry["kind"] for entry in ledger.entries()][1:] == ["source", "plan"]
+    while fleet.remaining:
+        reports = [one_report(fleet.bundle(), Budget(1.0), user) for user in range(fleet.remaining)]
+        fleet.receive_many(reports)
+    fleet.close()
+    kinds = [entry["kind"] for entry in ledger.entries()][1:]
+    assert kinds.count("plan") == kinds.count("release") == 2
+    assert ledger.spent("patients").delta == 0.0
+    with pytest.raises(BudgetError, match="under an organisation's ledger"):
+        LocalCapri.open(place)
+    LocalCapri.open(place, ledger=ledger).close()
+    assert ledger.spent("patients").epsilon == 1.0

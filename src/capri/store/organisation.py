@@ -15,6 +15,8 @@ touches a datum. A process that is killed after it has reserved has wasted some 
 process has ever released something that is not reserved.
 """
 
+import os
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, replace
 from datetime import datetime
@@ -88,6 +90,8 @@ class OrganisationLedger:
         database = open_database(url, create=organisation is not None, read_only=read_only)
         held = open_anchor(anchor, url)
         self.repository = SqlRepository(database, None, held, new_anchor=new_anchor)
+        # One that is dropped without close() gives its connections back all the same.
+        weakref.finalize(self, _shut, self.repository, os.getpid())
         try:
             self.organisation = self._opened(organisation, read_only=read_only)
             self.id = self.repository.store_id
@@ -274,6 +278,12 @@ class OrganisationLedger:
         self.look()
         for number, each in enumerate(self.repository.operations(), start=1):
             yield {"entry": number, "kind": each.kind, **each.record}
+
+
+def _shut(repository: SqlRepository, process: int) -> None:
+    """Not in a forked child: the connections are its parent's."""
+    if os.getpid() == process:
+        repository.close()
 
 
 def _chained(at: Checkpoint, generation: int, digest: str, kind: Any, record: Any) -> Checkpoint:
