@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 import capri
-from capri.audit.scenarios import Scenario, scenarios
+from capri.audit.plays import Scenario
+from capri.audit.scenarios import scenarios
 from capri.epoch.decide import Chooser
 from capri.epoch.encode import Encoder
 from capri.epoch.problem import Problem
@@ -540,7 +541,7 @@ def shadow_rewards_are_not_clipped(patch: Patch) -> None:
     def messages(self: ShadowSum, weights: Any, rewards: Any) -> Any:
         share, up = np.clip(weights, 0.0, 10.0) / 10.0, (1 + rewards) / 2
         if isinstance(self.layout, VectorLayout):
-            message = np.stack([share * rewards, share, rewards], axis=1) / sqrt(3)
+            message = np.stack([share * rewards, share - 0.5, rewards], axis=1) * 2 / 3
             return np.rint(message / self.layout.step).astype(np.int64)
         parts = [share * up, share * (1 - up), (1 - share) * up, (1 - share) * (1 - up)]
         return np.rint(self.layout.level * np.stack(parts, axis=1)).astype(np.int64)

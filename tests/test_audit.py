@@ -23,6 +23,7 @@ Mutants are audited at 99.9 %. By the binomial law of the errors, without the le
 | claim (mark: 75 %)  | 5,000  | 87 %, all attacks | 9e-6                             |
 """
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from math import sqrt
@@ -35,6 +36,7 @@ from scipy.stats import binomtest, norm
 import capri
 from audit_mutants import ABOVE, BELOW, PAPER, PURE, STEEP, noise_for_the_square, originals
 from builders import play_epoch, small_policy, snapshot
+from capri.audit.plays import Scenario
 from capri.audit.proof import (
     AuditResult,
     Sighting,
@@ -45,11 +47,11 @@ from capri.audit.proof import (
     proven_epsilon,
     proven_mu,
 )
-from capri.audit.scenarios import SCENARIOS, Scenario, scenarios
+from capri.audit.scenarios import SCENARIOS, scenarios
 from capri.audit.scenarios import audit_policy as audit
 from capri.errors import BudgetError, ConfigurationError
 from capri.privacy.calibration import analytic_multiplier
-from capri.privacy.mechanism import Norm
+from capri.privacy.mechanism import MECHANISMS, Norm
 from capri.privacy.noise import SecureNoise
 from capri.privacy.products import ProductLayout
 from capri.streams import Streams
@@ -95,12 +97,11 @@ class Oracle:
             return np.rint(noise).astype(np.int64)
 
         def reseed(streams: Streams) -> None:
-            streams._process = 0
+            streams._process = os.getpid()
             streams._public, streams._actions = (np.random.default_rng(n) for n in (7, 8))
 
         patch.setattr(SecureNoise, "add", add)
         patch.setattr(Streams, "_reseed", reseed)
-        patch.setattr(Streams, "_fresh_after_fork", lambda streams: None)
 
     def mu(self, scenario: Scenario) -> float:
         """What two worlds differ by before noise; infinite where others notice.
@@ -128,8 +129,12 @@ class Oracle:
 # adds nothing, so that it lies half-way.
 AT_LEAST = dict.fromkeys(SCENARIOS, 0.9) | {"bad context": 0.45, "users": 0.6}
 # Messages of two forms, or of two actions, lie closer; those of shadow visits have three numbers.
-AT_LEAST |= {"as-estimated": 0.85, "sets": 0.3, "shadow": 0.8}
+AT_LEAST |= {"as-estimated": 0.85, "sets": 0.3}
 
+
+NOISES = ("gaussian", "laplace")
+# Those that are played once for each noise.
+FULL = [name for name, setup in SCENARIOS.items() if setup.full]
 
 SOUND = [("one", name) for name in SCENARIOS if name != "fork"]
 SOUND += [("four", name) for name in ("reward", "bad context", "users", "next", "overlap", "sets")]
@@ -138,6 +143,7 @@ SOUND += [("sampler", name) for name in ("reward", "restart")]
 SOUND += [("auto", name) for name in ("reward", "bad context", "users", "restart")]
 SOUND += [("arms", name) for name in ("reward", "restart")]
 SOUND += [("pure", name) for name in SCENARIOS if name not in ("fork", "difference")]
+SOUND += [(noise, name) for noise in NOISES for name in FULL]
 SOUND += [("range", name) for name in ("reward", "outside", "restart")]
 SOUND += [("transformed", "reward")]
 REST = [("auto", name) for name in SCENARIOS if name != "fork"]
@@ -154,12 +160,13 @@ def test_honest_worlds_are_no_farther_apart_than_claimed(
     sampler = capri.ContextSampler(lambda generator, count: generator.random((count, 1)), 1)
     kinds = {"one": {}, "four": FOUR, "paper": PAPER, "sampler": {"contexts": sampler}}
     kinds |= {"range": {"reward_range": (0, 1)}, "pure": PURE}
+    kinds |= {noise: {"noise": noise} for noise in NOISES}
     kinds |= {"transformed": {"reward_range": (0, 9), "reward_transform": "log1p"}}
     changes = (kinds | {"auto": {"kernel": "auto"}, "arms": ARMS})[kind]
     oracle = Oracle(monkeypatch)
     mu = oracle.mu(scenarios(target(**changes), [name])[name])
     assert mu <= CLAIM * (1 + 1e-4)
-    if kind in ("one", "auto", "range", "transformed"):
+    if kind in ("one", "auto", "range", "transformed", *NOISES):
         assert mu >= AT_LEAST[name] * CLAIM
 
 
@@ -211,7 +218,7 @@ def test_steep_kernel_is_sound_outside_the_pool(monkeypatch: Patch) -> None:
 
 def test_honest_pipeline_passes_and_wastes_little() -> None:
     runs = 500
-    result = audit(target(), trials=runs, attacks=("reward",), confidence=SURE)
+    result = audit(target(noise="gaussian"), trials=runs, attacks=("reward",), confidence=SURE)
     assert result.passed
     assert result.claimed == pytest.approx(CLAIM, abs=1e-5)
     assert 0.2 * CLAIM <= result.proven <= CLAIM
@@ -240,6 +247,30 @@ def test_mutant_below_the_gate_is_caught(monkeypatch: Patch, name: str) -> None:
     assert not result.passed
     assert result.proven > result.claimed
     assert result.proven_epsilon > result.epsilon
+
+
+def narrowed(patch: Patch, noise: str, factor: float = 0.8) -> None:
+    """Noise of one kind alone that is narrower than it says."""
+    honest = SecureNoise.add
+    kind = next(norm for norm, each in MECHANISMS.items() if each.name == noise)
+
+    def add(
+        self: SecureNoise, values: Any, scale: float, reports: int = 1, norm: Norm = Norm.L2
+    ) -> Any:
+        return honest(self, values, scale * (factor if norm is kind else 1.0), reports, norm)
+
+    patch.setattr(SecureNoise, "add", add)
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_noise_of_either_kind_is_attacked_whatever_plans_take(
+    monkeypatch: Patch, noise: str
+) -> None:
+    """Half the noise of a kind that the rehearsed plan does not take is seen all the same."""
+    narrowed(monkeypatch, noise, 0.5)
+    result = audit(target(), trials=400, attacks=("reward",), confidence=0.999)
+    passed = {each.name: each.largest <= result.claimed for each in result.attacks}
+    assert passed == {f"reward, {each}": each != noise for each in NOISES}
 
 
 # -- with much chance -----------------------------------------------------------------------------
@@ -272,6 +303,33 @@ def test_most_of_a_pure_epsilon_is_proven() -> None:
     assert result.passed
     assert (result.epsilon, result.delta, result.claimed) == (2.0, 0.0, 2.0)
     assert 0.85 * 2.0 <= result.proven <= 2.0
+
+
+# What two worlds differ by, as a share of the claim, and runs in each: as many as ``capri audit``
+# has, but for missing rewards in Gaussian noise, whose worlds lie too close for that.
+POWER = {"reward": 10_000, "users": 5_000, "shadow": 10_000, "as-estimated": 10_000}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [1.0, 0.8])
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("name", POWER)
+def test_noise_a_fifth_too_narrow_is_seen(
+    monkeypatch: Patch, name: str, noise: str, share: float
+) -> None:
+    """By every scenario with messages or limits of its own, in either noise; honest noise passes.
+
+    At confidence 0.9999 Gaussian noise proves 1.16 of the claim for a reward on average, 1.13 for
+    three visits of a user and 1.09 in shadow mode, with a deviation of 0.02 to 0.03; Laplace noise
+    more. Missing rewards in Gaussian noise differ by 0.866 of the claim: 0.7 of the noise is seen.
+    """
+    closer = (name, noise, share) == ("as-estimated", "gaussian", 0.8)
+    narrowed(monkeypatch, noise, 0.7 if closer else share)
+    policy = target(noise=noise)
+    runs, budget = {name: POWER[name]}, policy.ledger.budget
+    found = prove(scenarios(policy, [name]), runs, model="joint", budget=budget, confidence=0.9999)
+    print(name, noise, share, found.attacks[0].proven / found.claimed)
+    assert found.passed is (share == 1.0)
 
 
 @pytest.mark.slow

@@ -21,6 +21,7 @@ def blocks(page: str) -> list[str]:
     [
         "README.md",
         "docs/quickstart.md",
+        "docs/auto.md",
         "docs/explain.md",
         "docs/forecast.md",
         "docs/schema.md",

@@ -232,11 +232,11 @@ def test_thompson_law_is_drawn_from_the_posterior() -> None:
     learner = policy._course.learner
     policy.act(CONTEXTS[0])
     law = learner.probabilities(CONTEXTS)
-    state = learner._posterior  # type: ignore[attr-defined]
+    state = learner.known.posterior  # type: ignore[attr-defined]
     rng = np.random.default_rng(77)
     theta = state.mean[:, None] + state.factor @ rng.standard_normal((len(state.mean), 4000))
     pairs = policy._problem.actions.pairs(CONTEXTS)
-    values = learner._basis.coordinates(pairs.reshape(-1, 2)) @ theta  # type: ignore[attr-defined]
+    values = learner.known.basis.coordinates(pairs.reshape(-1, 2)) @ theta  # type: ignore[attr-defined]
     best = values.reshape(6, 5, -1).argmax(axis=1)
     for context in range(6):
         first, second = 4000 * law[context], np.bincount(best[context], minlength=5)
@@ -248,10 +248,10 @@ def test_thompson_law_is_drawn_from_the_posterior() -> None:
 def test_smaller_thompson_scale_explores_less() -> None:
     """Under one and the same belief."""
     entropies = []
-    learner: Any = trained_policy(draws=500)._course.learner
+    known: Any = trained_policy(draws=500)._course.learner.known  # type: ignore[attr-defined]
     for scale in (0.1, 0.7, 3.0):
-        learner._options = replace(learner._options, thompson_scale=scale)
-        drawn = learner._next_law(learner._posterior, np.random.default_rng(0))
-        law = Conduct(learner._problem.actions, drawn).probabilities(CONTEXTS)
+        options = replace(known.options, thompson_scale=scale)
+        drawn = replace(known.model, options=options).law(known, 500, np.random.default_rng(0))
+        law = Conduct(known.problem.actions, drawn).probabilities(CONTEXTS)
         entropies.append(float(-np.sum(law * np.log(np.maximum(law, 1e-12)))))
     assert entropies[0] < entropies[1] < entropies[2]

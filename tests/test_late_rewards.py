@@ -346,7 +346,7 @@ def test_restart_after_a_change_of_law_counts_what_is_left(
     policy.save(tmp_path / "policy.capri")
     policy = Capri.load(tmp_path / "policy.capri")
     learner: Any = policy._course.learner
-    assert set(learner._flights) == {policy.plan().epoch}
+    assert set(learner.known.pending) == {policy.plan().epoch}
     assert open_epoch(policy).counts[:-1] == (0,) * (len(open_epoch(policy).segments) - 1)
     for _ in range(5):
         policy.update(policy.act(CONTEXTS[0]), 0.5)

@@ -1,7 +1,5 @@
 /** What whoever reads a report can infer from it, by Bayes' rule and the randomizer's own law. */
-import { encode } from "../../clients/js/src/device.js";
-import { Directions } from "../../clients/js/src/directions.js";
-import { nearest } from "../../clients/js/src/sphere.js";
+import { Directions, encode, nearest } from "capri-device/inspect";
 
 /** How likely a device with this datum reports this number, given its token: docs/wire.md. */
 export function likelihood(bundle, directions, number, context, action, reward) {

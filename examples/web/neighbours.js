@@ -1,7 +1,5 @@
 /** Neighbours in a thread of their own: each decides on a device and makes one report. */
-import { openBundle } from "../../clients/js/src/bundle.js";
-import { decide, report } from "../../clients/js/src/device.js";
-import { webCrypto } from "../../clients/js/src/randomness.js";
+import { decide, openBundle, report, webCrypto } from "capri-device/inspect";
 import { liked } from "./books.js";
 
 /**

@@ -1,7 +1,6 @@
 /** The page: what is here, what leaves, and what the neighbours teach the shelf. */
-import { LocalClient, storageReceipt } from "capri-device";
-import { openBundle } from "../../clients/js/src/bundle.js";
-import { lawOf } from "../../clients/js/src/device.js";
+import { DurableClient, uploadTo } from "capri-device";
+import { lawOf, openBundle } from "capri-device/inspect";
 import { BOOKS } from "./books.js";
 import { inferred } from "./inference.js";
 import { picture, reach, show, truth } from "./map.js";
@@ -9,11 +8,10 @@ import { picture, reach, show, truth } from "./map.js";
 // What this reader is willing to spend, in all: the device's own setting, whatever a bundle asks for.
 const EPSILON = Number(new URLSearchParams(location.search).get("epsilon") ?? 2);
 const BATCH = 100;
-const UNSENT = "reading-list-unsent";
 const at = (id) => document.getElementById(id);
 const percent = (share) => `${Math.round(100 * share)} %`;
 const length = (share) => `${(100 * share).toFixed(1)}%`;
-const state = { device: null, bundle: null, decision: null, accepted: 0, drawing: 0, epochs: [], running: false };
+const state = { device: null, bundle: null, decision: null, reported: false, sent: null, accepted: 0, drawing: 0, epochs: [], running: false };
 
 function make(tag, attributes = {}, ...inside) {
   const svg = ["line", "path", "circle", "text"].includes(tag);
@@ -28,7 +26,7 @@ const reader = () => [Number(at("mood").value), Number(at("time").value)];
 // -- the service -----------------------------------------------------------------------------------
 
 async function fetchBundle() {
-  const answer = await fetch("/v1/bundle", { credentials: "omit", cache: "no-store" });
+  const answer = await fetch("/v1/bundle", { credentials: "omit" });
   if (!answer.ok) throw new Error((await answer.json()).error.problem);
   return new Uint8Array(await answer.arrayBuffer());
 }
@@ -45,24 +43,24 @@ async function upload(reports) {
   return (Array.isArray(told) ? told : [told]).map((each) => each.status);
 }
 
-async function send(report) {
-  localStorage.setItem(UNSENT, "1");
-  const [status] = await upload(report);
-  localStorage.removeItem(UNSENT);
-  return status;
-}
-
 // -- on this device --------------------------------------------------------------------------------
 
 const persona = () => Number(localStorage.getItem("reading-list-persona") ?? 0);
 
+/** Uploads, and shows what left. */
+async function send(report) {
+  state.sent = report;
+  return uploadTo("/v1/reports")(report);
+}
+
 async function open(data) {
-  if (state.device) state.device.renew(data, { keep: true });
+  if (state.device) state.device.renew(data);
   else {
-    const receipt = storageReceipt(`reading-list-${persona()}`);
-    state.device = await LocalClient.open(data, { epsilon: EPSILON, receipt });
+    const terms = { epsilon: EPSILON, policy: "reading-list", person: String(persona()), send };
+    state.device = await DurableClient.open(data, { ...terms, allowance: { epsilon: EPSILON, days: 30 } });
     // An upload that failed before the page was left: the same bytes, never a second report.
-    if (state.device.made && localStorage.getItem(UNSENT)) await send(state.device.made).catch(() => undefined);
+    await state.device.flush({ again: true });
+    state.reported = !["none", "waiting"].includes(await state.device.status());
   }
   state.bundle = openBundle(data);
   state.data = data;
@@ -99,32 +97,34 @@ function drawList() {
 }
 
 /** Decide, on the device: nothing leaves. */
-function decide() {
-  state.decision = state.device.act(reader());
+async function decide() {
+  state.decision = await state.device.act(reader());
   const { actionName, propensity } = state.decision;
   at("picked").textContent = `Your device picked ${actionName} (chance ${percent(propensity)}). ${asked()}`;
+  at("picked").title = await state.device.spending();
   drawHands();
   drawList();
 }
 
-const asked = () => (state.device.reported ? "Its one report has left: it decides on, and is silent." : "How was it?");
+const asked = () => (state.reported ? "Its one report has left: it decides on, and is silent." : "How was it?");
 
 function drawHands() {
-  for (const id of ["like", "dislike"]) at(id).disabled = state.device.reported;
-  at("another").hidden = !state.device.reported;
+  for (const id of ["like", "dislike"]) at(id).disabled = state.reported;
+  at("another").hidden = !state.reported;
 }
 
 async function tell(reward) {
   for (const id of ["like", "dislike"]) at(id).disabled = true;
   const { bundle, decision } = state;
-  const report = await state.device.report(reward);
-  const status = await send(report);
+  await state.device.report(reward);
+  state.reported = true;
+  const status = await state.device.flush({ again: true });
   if (status === "accepted") count(1);
-  drawReport(report, status);
+  drawReport(state.sent, status ?? "nothing yet; it is sent again");
   drawHands();
   at("picked").textContent = `You said what you thought of ${decision.actionName}. ${asked()}`;
   await new Promise((done) => setTimeout(done));
-  drawInference(inferred(bundle, report, {
+  drawInference(inferred(bundle, state.sent, {
     law: (context) => lawOf(bundle, context),
     title: { name: decision.actionName, number: decision.actionIndex },
   }));
@@ -135,7 +135,7 @@ async function another() {
   state.device = null;
   await open(state.data);
   clearReport();
-  decide();
+  await decide();
 }
 
 // -- what left -------------------------------------------------------------------------------------
@@ -303,7 +303,7 @@ async function renew() {
   const before = state.bundle.epoch;
   await open(await fetchBundle());
   if (state.bundle.epoch === before) return;
-  if (state.device.reported) state.decision = null; // it was drawn from an older law
+  if (state.reported) state.decision = null; // it was drawn from an older law
   drawList();
   drawMap();
 }
@@ -323,7 +323,7 @@ async function start() {
   clearReport();
   drawChart();
   await open(await fetchBundle());
-  decide();
+  await decide();
   for (const id of ["mood", "time"]) {
     at(id).addEventListener("input", drawList);
     at(id).addEventListener("change", decide);

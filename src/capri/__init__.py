@@ -59,7 +59,7 @@ if typing.TYPE_CHECKING:
     from capri.learners.explanation import Explanation as Explanation
     from capri.learners.options import PracticalOptions as PracticalOptions
     from capri.learners.paper import PaperOptions as PaperOptions
-    from capri.learners.start.prior import Prior as Prior
+    from capri.learners.prior import Prior as Prior
     from capri.local.aggregator import LocalCapri as LocalCapri
     from capri.local.client import LocalClient as LocalClient
     from capri.local.reports import ReportStatus as ReportStatus
@@ -132,7 +132,7 @@ _NAMES = {
     "capri.learners.explanation": ("Explanation",),
     "capri.learners.options": ("PracticalOptions",),
     "capri.learners.paper": ("PaperOptions",),
-    "capri.learners.start.prior": ("Prior",),
+    "capri.learners.prior": ("Prior",),
     "capri.local.aggregator": ("LocalCapri",),
     "capri.local.client": ("LocalClient",),
     "capri.local.reports": ("ReportStatus",),

@@ -295,6 +295,17 @@ def distinct(points: FloatArray) -> tuple[FloatArray, IntArray]:
     return rows[first], np.diff(first, append=len(rows)).astype(np.int64)
 
 
+def whitening_of(gram: FloatArray, tau: float) -> FloatArray:
+    """A triangular ``A`` with ``A A^T = (gram + tau I)^-1``."""
+    from scipy.linalg import cholesky, solve_triangular
+
+    rank = len(gram)
+    # A ridge lost in rounding would leave the matrix singular.
+    ridge = max(tau, rank * np.finfo(np.float64).eps * float(np.trace(gram)))
+    upper = cholesky(gram + ridge * np.eye(rank))
+    return np.asarray(solve_triangular(upper, np.eye(rank)))
+
+
 @dataclass(frozen=True, eq=False)
 class LowRankFeatures(ProjectedFeatures):
     """``psi(w) = G^-1/2 v(w)`` with ``G = V_R^T V_R + tau I`` (rank x rank).
@@ -333,13 +344,7 @@ class LowRankFeatures(ProjectedFeatures):
     @classmethod
     def from_covariance(cls, basis: Span, gram: FloatArray, tau: float) -> "LowRankFeatures":
         """Build from ``V_R^T V_R`` or from its expectation ``n E[v v^T]``."""
-        from scipy.linalg import cholesky, solve_triangular
-
-        # A ridge lost in rounding would leave the matrix singular.
-        ridge = max(tau, basis.rank * np.finfo(np.float64).eps * float(np.trace(gram)))
-        upper = cholesky(gram + ridge * np.eye(basis.rank))
-        whitening = solve_triangular(upper, np.eye(basis.rank))
-        return cls(basis, whitening, tau)
+        return cls(basis, whitening_of(gram, tau), tau)
 
     @property
     def rank(self) -> int:

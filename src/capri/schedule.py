@@ -8,6 +8,15 @@ from math import floor, isfinite, isqrt
 from capri.errors import ConfigurationError
 
 
+@dataclass(frozen=True, kw_only=True)
+class ScheduleTerms:
+    """What an operator asks of a schedule: ``first_epoch`` None for what the learner finds best."""
+
+    first_epoch: int | None
+    growth: float
+    horizon: int | None
+
+
 @dataclass(frozen=True)
 class Schedule:
     """Epoch lengths ``T_1, growth T_1, growth^2 T_1, ...`` that add up to the horizon.

@@ -119,7 +119,7 @@ def test_lateness_of_a_store_is_counted_and_its_cause_assumed(late: int, said: s
         composition=1.0,
         ledger=Ledger(capri.Budget(1.0, 1e-5)),
         private=True,
-        digests={"store": {"anchored": True, "missed": late}},
+        digests={"store": {"guarded": True, "missed": late}},
         accounted=False,
     )
     (sight,) = (each for each in found.assumptions if "out of an attacker's sight" in each)
@@ -227,3 +227,27 @@ def test_digests_follow_the_configuration_and_nothing_private() -> None:
     ridge = fitted().certificate().digests
     assert ridge["configuration"] != digests[0]["configuration"]
     assert len(ridge["plans"]) == len(set(ridge["plans"])) >= 1
+
+
+def test_every_release_names_its_mechanism_and_norm() -> None:
+    """Of a policy that takes either noise, of a pure one, of devices and of a fit."""
+    for noise, norm in (("gaussian", "l2"), ("laplace", "l1")):
+        policy = small_policy(simulation_seed=None, preset="practical", noise=noise)
+        play_epoch(policy)
+        told = policy.certificate()
+        assert {(row["mechanism"], row["norm"]) for row in told.releases} == {(noise, norm)}
+        assert f"| {noise} | {norm} |" in told.to_text()
+        assert f'<td data-name="mechanism">{noise}</td>' in told.to_html()
+        assert noise in repr(policy.ledger)
+        assert f"<td>{noise}</td><td>{norm}</td>" in policy.ledger._repr_html_()
+        (event,) = policy.ledger.events
+        assert (event.to_dict()["mechanism"], event.to_dict()["norm"]) == (noise, norm)
+    (row, *_) = fitted().certificate().releases
+    assert (row["mechanism"], row["norm"]) == ("gaussian", "l2")
+    server = aggregator(budget=capri.Budget(4.0))
+    for user in range(10):
+        client = capri.LocalClient(server.bundle(), capri.Budget(4.0), simulation=(5, user))
+        client.act(CONTEXTS[0])
+        server.receive(client.report(0.5))
+    (row,) = server.certificate().releases
+    assert (row["mechanism"], row["norm"]) == ("sphere", "l2")

@@ -30,8 +30,9 @@ def certificate(releases: int, **changes: Any) -> Certificate:
     """A real one, with as many releases as are wanted, all of them told."""
     told = small_policy(simulation_seed=None, **changes).certificate(declaration=LONG)
     row = {
-        "epoch": 1, "decisions": 1_048_576, "coordinates": 152, "sensitivity": 0.64394512,
-        "noise": 2.40231944, "calibration": "analytic", "epsilon": 0.99999999,
+        "epoch": 1, "decisions": 1_048_576, "mechanism": "gaussian", "norm": "l2",
+        "coordinates": 152, "sensitivity": 0.64394512, "noise": 2.40231944,
+        "calibration": "analytic", "epsilon": 0.99999999,
     }  # fmt: skip
     rows = tuple(row | {"epoch": number + 1, "noise": 2.4 + number} for number in range(releases))
     plans = [f"{number:064x}" for number in range(releases)]
@@ -122,3 +123,8 @@ def test_many_releases_fold_and_none_is_lost() -> None:
         releases=alike.releases[:20] + tuple(r | {"epsilon": 0.5} for r in alike.releases[20:]),
     )
     assert ">21 to 40<" in halves.to_html()
+    laplace = {"mechanism": "laplace", "norm": "l1"}
+    kinds = replace(
+        alike, releases=alike.releases[:20] + tuple(r | laplace for r in alike.releases[20:])
+    )
+    assert ">21 to 40<" in kinds.to_html()

@@ -6,7 +6,6 @@ Where several readings are possible, a change counts as made at any time that on
 """
 
 from dataclasses import dataclass
-from hashlib import sha256
 from math import inf
 from typing import Any
 
@@ -15,9 +14,8 @@ import numpy as np
 import capri
 from capri.choices import successor
 from capri.epoch.problem import Problem, with_actions
-from capri.store.codec import BytesCodec, unpacked
-from capri.store.repository import kept_actions
-from capri.store.sql import ANCHORED
+from capri.store.codec import unpacked
+from capri.store.sql import GUARDED
 from fault_journal import Change, Journal, Visit
 from fault_worker import ACTIONS
 from recount import rows_of
@@ -49,14 +47,9 @@ class History:
         found = [
             Made(int(generation), str(kind), unpacked(bytes(record))[0])
             for generation, kind, record in rows
-            if kind != ANCHORED  # by who opened it first: see Verdict.check_anchor
+            if kind != GUARDED  # by who opened it first: see Verdict.check_guard
         ]
-        self._digests = [
-            sha256(kept_actions(self._with(change.call["actions"]), BytesCodec())).hexdigest()
-            if change.call["op"] == "catalogue"
-            else ""
-            for change in self._changes
-        ]
+        self._growths = [change.call.get("growth") for change in self._changes]
         self._actions: dict[int, list[dict[str, Any]]] = {}
         self.made = self._explained(found)
         planned = rows_of(url, "SELECT epoch, min(law) FROM segments GROUP BY epoch")
@@ -94,8 +87,8 @@ class History:
             return False
         if made.kind == "mode":
             asked = {name: change.call[name] for name in ("mode", "action") if name in change.call}
-            return made.record == asked
-        return bool(made.record["digest"] == self._digests[number])
+            return {name: made.record[name] for name in made.record if name != "by"} == asked
+        return bool(made.record["changed"]["growth"] == self._growths[number])
 
     def _with(self, actions: list[dict[str, Any]]) -> Problem:
         return with_actions(self._problem, successor(self._problem.actions, actions))
@@ -123,13 +116,13 @@ class History:
             before = [
                 made
                 for made in self.made
-                if made.kind == "catalogue" and made.generation < self._planned[epoch]
+                if made.kind == "settings" and made.generation < self._planned[epoch]
             ]
-            digest = before[-1].record["digest"] if before else None
+            growth = before[-1].record["changed"]["growth"] if before else None
             self._actions[epoch] = (
                 ACTIONS
-                if digest is None
-                else self._changes[self._digests.index(digest)].call["actions"]
+                if growth is None
+                else self._changes[self._growths.index(growth)].call["actions"]
             )
         return self._actions[epoch]
 

@@ -39,20 +39,20 @@ def forget_changes() -> None:
     """Changes of operators are acknowledged and not made."""
     from capri.joint.engine import Engine
 
-    Engine.set_mode = lambda engine, mode: None  # type: ignore[method-assign]
+    Engine.set_mode = lambda engine, mode, noted: None  # type: ignore[assignment, method-assign]
 
 
 def double_changes() -> None:
     """Changes of operators are made twice."""
     from capri.joint.engine import Engine
 
-    honest = Engine.replace_actions
+    honest = Engine.change
 
-    def twice(engine: Engine, renewed: Any) -> None:
-        honest(engine, renewed)
-        honest(engine, renewed)
+    def twice(engine: Engine, *change: Any) -> None:
+        honest(engine, *change)
+        honest(engine, *change)
 
-    Engine.replace_actions = twice  # type: ignore[method-assign]
+    Engine.change = twice  # type: ignore[method-assign]
 
 
 PLANTS: dict[str, Callable[[], None]] = {

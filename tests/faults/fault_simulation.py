@@ -38,13 +38,13 @@ EVERY = {"arm": 3, "kill": 60, "clock": 25, "full": 70, "close": 30, "crash": 15
 EVERY |= {"change": 16}
 TRANSACTIONS = ("decide", "reward", "end", "skip", "close", "release", "publish", *CHANGES)
 OPENING = ("schema", "sign-in")  # met by every process when it opens the store
-# Met until the store is there, and until it notes that it has an anchor.
-CREATING = tuple(f"{name}.{place}" for name in ("create", "anchor") for place in PLACES)
+# Met until the store is there, and until it notes that it has a rollback guard.
+CREATING = tuple(f"{name}.{place}" for name in ("create", "rollback_guard") for place in PLACES)
 # What is counted of a day, and must all have happened in a long run.
 HAPPENED = (
     "lost request", "lost answer", "duplicate", "reordered", "delayed", "asked again",
     "clock jump", "disk full", "refused for a full disk", "closed by two", "all at once",
-    "mode changed", "catalogue changed",
+    "mode changed", "settings changed",
 )  # fmt: skip
 
 
@@ -285,14 +285,15 @@ class Simulation:
         self._send(Request(self._changed(op)), worker)
 
     def _changed(self, op: str) -> dict[str, Any]:
-        if op == "catalogue":
+        if op == "settings":
             self._catalogues += 1
             count = int(self._rng.integers(1, 4))
             new = [
                 {"name": f"c{self._catalogues}-{place}", "place": float(self._rng.random())}
                 for place in range(count)
             ]
-            return {"op": op, "actions": [*BASE, *new]}
+            growth = 1.02 + 0.02 * float(self._rng.random())  # no two are alike
+            return {"op": op, "actions": [*BASE, *new], "growth": growth}
         if self._mode != "active":  # most of the time the policy decides
             self._mode = "active"
             return {"op": op, "mode": "active"}

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 import capri
+from capri.store.persistence import stored_now
 from waiting import PATIENCE
 
 # Actions that every catalogue has, and so may be a default at any time.
@@ -29,7 +30,7 @@ GRAIN = 1 << 10  # rewards are multiples of 1 / GRAIN: their sums are exact in a
 REPORT_EVERY = 12  # calls between two looks at what is published
 
 
-CHANGES = ("mode", "catalogue")
+CHANGES = ("mode", "settings")
 # What the other system of shadow mode does.
 CHOSEN, CHOSEN_PROPENSITY = "base0", 0.5
 
@@ -46,26 +47,27 @@ class Setting:
     wait: int | timedelta = 30
     epoch_time: timedelta | None = None
     file: Path | None = None  # of a service, which says what the policy is
-    anchor: Path | None = None
+    rollback_guard: Path | None = None
 
     def open(self, clock: Callable[[], datetime] | None = None) -> capri.Capri:
         """The policy on the store. Without a budget releases are exact and can be recounted."""
         key: dict[str, Any] = {} if self.store_key is None else {"store_key": self.store_key}
-        if self.anchor is not None:
-            key["anchor"] = str(self.anchor)
+        if self.rollback_guard is not None:
+            key["rollback_guard"] = str(self.rollback_guard)
         if self.file is not None:
-            from capri.service.settings import load_settings
+            from capri.service.changes import PolicyFile
 
-            arguments = dict(load_settings(self.file, thorough=False).arguments)
+            arguments = PolicyFile(self.file, self.url).arguments()
             arguments["budget"] = arguments["budget"] if self.private else None
             return capri.Capri(**arguments, clock=clock, store=self.url, **key)
+        found = stored_now(self.url)  # as operators have left it
         return capri.Capri(
             kernel=capri.kernels.Matern(nu=2.5, lengthscale=0.5),
             actions=ACTIONS,
             contexts=capri.ContextPool(POOL),
             budget=capri.Budget(epsilon=1.0, delta=1e-5) if self.private else None,
             first_epoch=self.first_epoch,
-            growth=self.growth,
+            growth=self.growth if found is None else found[0]["growth"],
             reward_wait=self.wait,
             reward_rule="sum",
             contributions_per_user=LIMIT,
@@ -117,7 +119,7 @@ def change(policy: capri.Capri, call: dict[str, Any]) -> None:
     if call["op"] == "mode":
         policy.set_mode(call["mode"], action=call.get("action"))
     else:
-        policy.replace_actions(call["actions"])
+        policy.change(actions=call["actions"], growth=call["growth"])
 
 
 class Worker:

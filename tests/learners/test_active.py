@@ -14,7 +14,7 @@ import capri
 from capri.environments import TabularEnvironment, random_rkhs
 from capri.features import Basis, greedy_basis
 from capri.learners.active import DifferenceTest, Rehearsal, epoch_failure
-from capri.learners.practical import PracticalLearner
+from capri.learners.learner import PracticalLearner
 
 BUDGET = capri.Budget(epsilon=1.0, delta=1e-5)
 KERNELS = {
@@ -74,7 +74,7 @@ def run(
     }
     policy = make_policy(environment, KERNELS[kernel], **(settings | changes))
     learner = learner_of(policy)
-    pairs = learner._problem.actions.pairs(environment.contexts)
+    pairs = learner.problem.actions.pairs(environment.contexts)
     rows, truly_best = np.arange(contexts), environment.means.argmax(axis=1)
     worst, lost = 0.0, False
     while policy.remaining:
@@ -264,8 +264,8 @@ def test_quantile_grows_as_the_failure_probability_falls() -> None:
     capri.simulate(policy, environment, policy.remaining, seed=1)
     learner = learner_of(policy)
     quantiles = [
-        learner._rehearsal.quantile(
-            learner._belief, learner._posterior, failure, np.random.default_rng(0)
+        learner.known.model.rehearsal.quantile(
+            learner.known.belief, learner.known.posterior, failure, np.random.default_rng(0)
         )
         for failure in (0.5, 0.1, 0.01, 1e-4)
     ]
@@ -280,7 +280,7 @@ def test_smaller_failure_probability_means_wider_widths() -> None:
     for failure in (0.2, 0.05, 0.001):
         policy = make_policy(environment, kernel, failure_probability=failure)
         capri.simulate(policy, environment, policy.remaining, seed=0)
-        pairs = learner_of(policy)._problem.actions.pairs(environment.contexts)
+        pairs = learner_of(policy).problem.actions.pairs(environment.contexts)
         means.append(float(learner_of(policy).difference_test().compare(pairs)[1].mean()))
     assert (np.diff(means) > 0).all()
 

@@ -11,8 +11,8 @@ from capri.epoch.encode import Encoder
 from capri.epoch.storage import plan_from_state, plan_state
 from capri.family import ArmFeatures
 from capri.kernels import Auto
-from capri.learners.arms.cells import Sums, cells_of
-from capri.learners.arms.draws import Outlook, Prospect
+from capri.learners.arm_cells import Sums, cells_of
+from capri.learners.arm_draws import Outlook, Tries
 from capri.privacy.histogram import HistogramLayout
 from capri.privacy.mechanism import Norm
 from capri.spaces import ContextPool
@@ -106,7 +106,7 @@ def test_an_arm_that_is_behind_is_tried_when_it_pays() -> None:
     mean = np.array([[0.5], [0.0], [0.0]])
     covariance = np.array([1e-4, 0.04, 1e-4]).reshape(3, 1, 1)  # the second is hardly known
     outlook = Outlook(length=1000.0, noise=1.0, variance=0.01)
-    young = Prospect(u=np.ones((8, 1)), offered=np.arange(3), decisions=300.0)
+    young = Tries(u=np.ones((8, 1)), offered=np.arange(3), decisions=300.0)
     old = replace(young, decisions=100_000.0)
     assert young.tries(mean, covariance, outlook, 30.0) == []
     (found,) = old.tries(mean, covariance, outlook, 30.0)

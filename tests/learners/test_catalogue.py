@@ -129,8 +129,8 @@ def test_nothing_is_believed_of_an_action_that_is_like_none() -> None:
     np.testing.assert_allclose(after[:, 0], before[:, 1], atol=0.01)
     np.testing.assert_allclose(after[:, 1], 0.0, atol=1e-9)
     learner: Any = policy._course.learner
-    v = learner._basis.coordinates(policy.actions.pairs(CONTEXTS))
-    deviation = np.linalg.norm(v @ learner._posterior.factor, axis=2)
+    v = learner.known.basis.coordinates(policy.actions.pairs(CONTEXTS))
+    deviation = np.linalg.norm(v @ learner.known.posterior.factor, axis=2)
     assert (deviation[:, 1] > 20 * deviation[:, 0]).all()
     assert (deviation[:, 1] > 0.2).all()
 
@@ -144,8 +144,8 @@ def test_an_action_half_like_a_known_one_is_half_known() -> None:
     policy.replace_actions(["new", "a"])
     policy.act(CONTEXTS[0])
     learner: Any = policy._course.learner
-    v = learner._basis.coordinates(policy.actions.pairs(CONTEXTS))
-    deviation = np.linalg.norm(v @ learner._posterior.factor, axis=2).mean(axis=0)
+    v = learner.known.basis.coordinates(policy.actions.pairs(CONTEXTS))
+    deviation = np.linalg.norm(v @ learner.known.posterior.factor, axis=2).mean(axis=0)
     assert deviation[0] > 5 * deviation[1]
     estimate = policy.estimate(CONTEXTS).mean(axis=0)
     assert 0.2 < estimate[0] < 0.7  # between the prior and the known ones; 2/3 of 0.8 by hand
@@ -237,8 +237,8 @@ def test_a_saved_change_goes_on_to_the_bit(missing: Any, names: bool, tmp_path: 
             step(policy, seed)
             step(again, seed)
         assert snapshot(policy, tmp_path) == snapshot(again, tmp_path)
-        flights = policy._course.learner._flights.values()  # type: ignore[attr-defined]
-        moved |= any(leg.moved for legs in flights for leg in legs)
+        pending = policy._course.learner.known.pending.values()  # type: ignore[attr-defined]
+        moved |= any(each.moved for segments in pending for each in segments)
     assert moved
     assert policy.actions.count == len(new)
 

@@ -18,14 +18,13 @@ from capri.learners.drift import (
     Drift,
     Kind,
     Nothing,
-    Prospect,
+    Outcome,
     enough,
     faded,
     noise_kept,
     renewed,
 )
-from capri.learners.reading import Leg
-from capri.learners.support import Stage
+from capri.learners.segments import PlannedSegment, Stage
 from capri.spaces import FixedActions
 from capri_lab.environments import DriftingEnvironment, drifting
 
@@ -140,15 +139,15 @@ def test_what_is_left_after_a_change() -> None:
     assert noise_kept(Squares.empty(RANK), Belief.empty(RANK), 1.0).weight == 0
 
 
-def leg(learnt: int) -> Leg:
+def segment(learnt: int) -> PlannedSegment:
     actions = FixedActions(np.zeros((1, 1)))
     stage = Stage(np.zeros((1, 1)), np.ones(1), True)
-    return Leg(Conduct(actions, UniformLaw()), stage, np.zeros(1), 1.0, learnt)
+    return PlannedSegment(Conduct(actions, UniformLaw()), stage, np.zeros(1), 1.0, learnt)
 
 
 def test_decisions_made_by_a_belief_given_up_since_are_stale() -> None:
     changed = Drift(born=7, changes=1)
-    old, new = leg(6), leg(7)
+    old, new = segment(6), segment(7)
     assert changed.stale((old, new), (3, 5))
     assert not changed.stale((old, new), (0, 5))
     assert changed.obsolete((old, new))
@@ -184,7 +183,7 @@ def test_enough_is_where_sampling_noise_drowns_that_of_the_gate() -> None:
             design=np.array([[1000.0]]), covariance=np.eye(1), baseline=np.zeros(1),
             sampling=np.array([[1000 * sampling]]), participants=1000,
         )  # fmt: skip
-        block = Prospect(seen, np.eye(1), np.eye(1))
+        block = Outcome(seen, np.eye(1), np.eye(1))
         return enough([block], stakes, noise=noise, least=500.0, most=most)
 
     def error(n: float, sampling: float) -> float:
@@ -235,7 +234,7 @@ def test_a_sign_flip_is_named_and_learnt_anew(wait: int, tmp_path: Path) -> None
     policy.save(tmp_path / "policy.capri")
     loaded = capri.Capri.load(tmp_path / "policy.capri")
     assert loaded.remaining == policy.remaining
-    assert loaded._course.learner._drift == policy._course.learner._drift  # type: ignore[attr-defined]
+    assert loaded._course.learner.known.drift == policy._course.learner.known.drift  # type: ignore[attr-defined]
 
 
 def test_memory_is_an_option_of_the_policy() -> None:

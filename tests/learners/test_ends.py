@@ -8,7 +8,7 @@ from capri.environments import random_rkhs
 from capri.learners.belief import Belief, Expected, Posterior, Squares
 from capri.learners.boundary import (
     Encoding,
-    Level,
+    Intercept,
     noise_at,
     room_of,
     shared_baseline,
@@ -39,8 +39,8 @@ def test_clicks_are_known_from_the_first_release(rate: float, kernel: object) ->
     policy = _policy(world, reward_range=(0, 1), kernel=kernel)
     capri.simulate(policy, world, 5_000, seed=3)
     learner = policy._course.learner
-    assert learner._belief.ends
-    assert not learner._belief.heavy_tails
+    assert learner.known.belief.ends
+    assert not learner.known.belief.heavy_tails
     assert policy.plan().value_bound >= policy.problem.reward_bound  # nothing is cut off
     assert "tail" not in policy.plan().layout.blocks
     level = float(policy.estimate(world.contexts).mean())
@@ -51,7 +51,7 @@ def test_other_rewards_are_not_taken_for_clicks() -> None:
     world = random_rkhs(KERNEL, seed=3)
     policy = _policy(world)
     capri.simulate(policy, world, 5_000, seed=3)
-    assert not policy._course.learner._belief.ends
+    assert not policy._course.learner.known.belief.ends
     assert policy.plan().value_bound < 1.0
 
 
@@ -88,7 +88,7 @@ def test_the_level_of_clicks_says_how_much_may_vary() -> None:
     assert room_of(-0.48, 0.0, 0.5) == pytest.approx(0.04)
     assert room_of(0.0, 0.1, 0.5) == 1.0
     features = np.column_stack([np.ones(50), np.linspace(-1, 1, 50)])
-    level = Level.of(features, 0.5)
+    level = Intercept.of(features, 0.5)
     assert level.one == pytest.approx([1.0, 0.0], abs=1e-4)
     state = Posterior(mean=np.array([-0.48, 0.2]), factor=np.zeros((2, 2)), scale=1.0)
     assert level.room(state.mean, state.factor) == pytest.approx(0.04, abs=1e-6)

@@ -10,7 +10,7 @@ from capri.arrays import FloatArray
 from capri.choices import as_actions
 from capri.family import family_of
 from capri.learners.belief import Belief, Expected, Observation, Posterior, Squares
-from capri.learners.overdispersion import SIZES, Crowds
+from capri.learners.overdispersion import SIZES, Overdispersion
 from capri.learners.priors import EvidencePrior, best_weights
 
 CONTEXTS = np.linspace(0, 1, 12)[:, None]
@@ -60,7 +60,7 @@ def test_evidence_is_the_likelihood_of_all_releases() -> None:
     truth = 0.1 * rng.normal(size=RANK)
     observations, released = observed(2, 2, truth)
     belief = believed(observations, released)
-    crowds = Crowds.empty(RANK)
+    crowds = Overdispersion.empty(RANK)
     for observation, vector in zip(observations, released, strict=True):
         crowds = crowds.observe([(..., observation, vector)])
     state = PRIOR.infer(belief)
@@ -119,7 +119,7 @@ def test_the_evidence_tells_how_many_people_there_are(people: float | None) -> N
     rng = np.random.default_rng(8)
     truth = 0.1 * rng.normal(size=RANK)
     observations, _ = observed(9, 60, truth)
-    crowds, belief = Crowds.empty(RANK), Belief.empty(RANK)
+    crowds, belief = Overdispersion.empty(RANK), Belief.empty(RANK)
     for observation in observations:
         assert observation.sampling is not None
         more = 0.0 if people is None else observation.participants / people

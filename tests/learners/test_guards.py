@@ -15,7 +15,7 @@ from capri.features import spectral_basis
 from capri.kernels import RBF, Columns, ContextAction, Kernel, Matern, stretched
 from capri.learners import words
 from capri.learners.belief import PRIOR_SCALES
-from capri.learners.watch import public_pairs
+from capri.learners.boundary import public_pairs
 from capri.local.simulator import DeviceSimulator
 
 MATERN = Matern(nu=2.5, lengthscale=0.3)
@@ -178,7 +178,7 @@ def test_notices_are_said_once_and_kept(tmp_path: Path) -> None:
     loaded = capri.Capri.load(path)
     assert loaded.notices == policy.notices
     assert loaded.epochs == policy.epochs
-    assert loaded._course.learner._fit == policy._course.learner._fit  # type: ignore[attr-defined]
+    assert loaded._course.learner.known.fit == policy._course.learner.known.fit  # type: ignore[attr-defined]
 
 
 def test_the_line_of_the_caller_is_blamed() -> None:

@@ -13,8 +13,8 @@ import capri
 from capri.epoch.encode import Encoder
 from capri.epoch.storage import layout_from_state, layout_state
 from capri.learners.context_law import allowed
-from capri.learners.context_support import Functions, Reach
-from capri.learners.practical import PracticalLearner
+from capri.learners.context_support import ContextSupport, Functions
+from capri.learners.learner import PracticalLearner
 from capri.spaces import Contexts
 from layouts import squared_distance
 
@@ -110,7 +110,7 @@ def test_crowd_is_found_and_told() -> None:
     policy = played(policy_for(), 8000, crowded=True)
     assert "pool" in [notice.kind for notice in policy.notices]
     assert policy.epochs[-1].mismatch == pytest.approx(0.63, abs=0.12)
-    law = learner_of(policy)._context_law
+    law = learner_of(policy).known.context_law
     weights, away = law.weights(GRID, np.full(30, 1 / 30))
     assert weights.sum() + away.sum() == pytest.approx(1.0)
     assert (weights > 0).all()
@@ -138,12 +138,12 @@ def test_users_beside_the_pool_get_coordinates() -> None:
     """A pool of [0, 1/2]: half of the users are like nobody in it."""
     pool = capri.ContextPool(GRID[GRID[:, 0] < 0.5])
     policy = policy_for(pool)
-    before = learner_of(policy)._basis.rank
+    before = learner_of(policy).known.basis.rank
     played(policy, 6000, crowded=False)
     learner = learner_of(policy)
-    assert learner._context_law.kind == 2
-    assert learner._context_law.mismatch[1] > 0.25
-    assert learner._basis.rank > 1.3 * before
+    assert learner.known.context_law.kind == 2
+    assert learner.known.context_law.mismatch[1] > 0.25
+    assert learner.known.basis.rank > 1.3 * before
     best = policy.estimate(np.array([[0.9]]))[0]
     assert abs(ACTIONS[best.argmax(), 0] - 0.9) < 0.2
 
@@ -173,7 +173,7 @@ def test_learnt_law_is_kept_in_files(half: bool, tmp_path: Path) -> None:
     """A loaded policy plans and learns on, to the bit."""
     pool = capri.ContextPool(GRID[GRID[:, 0] < 0.5]) if half else None
     policy = played(policy_for(pool), 2500, crowded=True)
-    assert learner_of(policy)._context_law.kind > 0
+    assert learner_of(policy).known.context_law.kind > 0
     policy.save(tmp_path / "policy.capri")
     again = capri.Capri.load(tmp_path / "policy.capri")
     for each in (policy, again):
@@ -196,13 +196,13 @@ def test_functions_are_centred_and_orthonormal_under_the_pool() -> None:
 
 
 def test_pool_of_one_row_has_no_other_law() -> None:
-    reach = Reach.of(policy_for(capri.ContextPool([[0.5]])).problem)
+    reach = ContextSupport.of(policy_for(capri.ContextPool([[0.5]])).problem)
     assert reach.inside is None
     assert len(reach.elsewhere) == 0
 
 
 def test_rows_elsewhere_are_not_like_the_pool() -> None:
-    reach = Reach.of(policy_for(capri.ContextPool(GRID[:15])).problem)
+    reach = ContextSupport.of(policy_for(capri.ContextPool(GRID[:15])).problem)
     beyond = reach.elsewhere[:, 0]
     assert ((beyond < 0) | (beyond > GRID[14, 0])).all()
     assert beyond.max() > 1

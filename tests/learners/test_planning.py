@@ -16,9 +16,9 @@ from capri.epoch.plan import EpochPlan, Release
 from capri.epoch.rewards import tail_bound
 from capri.learners.belief import Belief
 from capri.learners.boundary import Encoding
-from capri.learners.messages import Design
-from capri.learners.practical import PracticalLearner
+from capri.learners.learner import PracticalLearner
 from capri.learners.reading import measured_excess, measured_square
+from capri.learners.segments import Design
 from capri.privacy.calibration import noise_multiplier
 from capri.privacy.gate import Gate
 from capri.privacy.histogram import HistogramLayout
@@ -61,7 +61,7 @@ def learner_of(policy: capri.Capri) -> PracticalLearner:
 def values_of(policy: capri.Capri, theta: np.ndarray) -> np.ndarray:
     """``f = v^T theta`` on the pool, a function inside the span of the basis."""
     flat = PAIRS.reshape(-1, 2)
-    return (learner_of(policy)._basis.coordinates(flat) @ theta).reshape(5, 4)
+    return (learner_of(policy).known.basis.coordinates(flat) @ theta).reshape(5, 4)
 
 
 def play(
@@ -92,7 +92,7 @@ class Rehearsed:
         return learner_of(self.policy)
 
     def posterior_draw(self, rng: np.random.Generator) -> np.ndarray:
-        state = self.learner._posterior
+        state = self.learner.known.posterior
         return state.mean + state.factor @ rng.standard_normal(state.factor.shape[1])
 
     def decoded(self, release: Release) -> np.ndarray:
@@ -100,7 +100,7 @@ class Rehearsed:
 
     @property
     def noise_variance(self) -> float:
-        return self.learner._belief.noise_variance(10.0)
+        return self.learner.known.belief.noise_variance(10.0)
 
 
 def frozen(monkeypatch: pytest.MonkeyPatch, warm_up: int, **changes: Any) -> Rehearsed:
@@ -109,13 +109,13 @@ def frozen(monkeypatch: pytest.MonkeyPatch, warm_up: int, **changes: Any) -> Reh
     learner = learner_of(policy)
     rng = np.random.default_rng(17)
     truth = np.sqrt(
-        0.1 / len(learner._prior.spectrum) / learner._prior.spectrum
-    ) * rng.standard_normal(len(learner._prior.spectrum))
+        0.1 / len(learner.known.prior.spectrum) / learner.known.prior.spectrum
+    ) * rng.standard_normal(len(learner.known.prior.spectrum))
     for _ in range(warm_up):
         play(policy, values_of(policy, truth), 0.2, rng)
     learner = learner_of(policy)  # what was learnt is another one each time
     plan = learner.plan(warm_up + 1, policy.remaining, np.random.default_rng(0))
-    design = learner._design
+    design = learner.known.design
     assert design is not None
     releases: list[Release] = []
 
@@ -136,7 +136,7 @@ def sampling_correction(rehearsed: Rehearsed) -> np.ndarray:
     Over truths from the posterior that is ``H (P + d d^T) H^T / n``, ``d`` the mean of ``theta -
     baseline``: the plan is on the safe side by just so much.
     """
-    state, observation = rehearsed.learner._posterior, rehearsed.design.observation
+    state, observation = rehearsed.learner.known.posterior, rehearsed.design.observation
     offset = state.mean - observation.baseline
     second = state.factor @ state.factor.T + np.outer(offset, offset)
     return observation.design @ second @ observation.design.T / rehearsed.plan.length
@@ -221,12 +221,12 @@ def test_expected_design_is_the_mean_over_the_law_worked_out_pair_by_pair(
     law = learner.probabilities(CONTEXTS)
     design = np.zeros_like(rehearsed.design.observation.design)
     covariance = rehearsed.design.noise**2 * np.eye(len(design))
-    state = learner._posterior
+    state = learner.known.posterior
     mean_square = 0.0
     for c in range(5):
         for x in range(4):
             probability = WEIGHTS[c] * law[c, x]
-            v = learner._basis.coordinates(PAIRS[c, x][None])[0]
+            v = learner.known.basis.coordinates(PAIRS[c, x][None])[0]
             psi = rehearsed.plan.features.whitened(PAIRS[c, x][None])[0]
             psi /= max(1.0, float(np.linalg.norm(psi)))
             design += length * probability * np.outer(psi, v)
@@ -344,27 +344,27 @@ def test_residual_encoding_is_added_back_exactly(monkeypatch: pytest.MonkeyPatch
     policy = make_policy(budget=HUGE, clip_scale=9.0)
     learner = learner_of(policy)
     rng = np.random.default_rng(4)
-    truth = 0.3 * rng.standard_normal(learner._basis.rank)
+    truth = 0.3 * rng.standard_normal(learner.known.basis.rank)
     play(policy, values_of(policy, truth), 0.2, rng)
     learner = learner_of(policy)
-    before = learner._belief
+    before = learner.known.belief
     plan = learner.plan(2, 100, rng)
-    design = learner._design
+    design = learner.known.design
     assert design is not None
     assert plan.baseline is not None
     assert np.abs(design.observation.baseline).max() > 0.01
     observation, blocks = design.observation, plan.layout.blocks
     expected = observation.design @ (truth - observation.baseline)
     # Who came is another question: moments say nothing here.
-    monkeypatch.setattr("capri.learners.practical.moments_of", lambda *given: None)
+    monkeypatch.setattr("capri.learners.reading.moments_of", lambda *given: None)
     vector = np.zeros(plan.dimension)
     vector[blocks["main"].part] = expected / plan.value_bound
     vector[blocks["tail"].part] = -plan.length  # nothing cut off
     learner.learn(Release.as_planned(plan, vector), rng)
-    gained = learner._belief.information - before.information
+    gained = learner.known.belief.information - before.information
     assert np.abs(gained).max() > 0
     np.testing.assert_allclose(
-        learner._belief.vector - before.vector, gained @ truth, rtol=1e-9, atol=1e-7
+        learner.known.belief.vector - before.vector, gained @ truth, rtol=1e-9, atol=1e-7
     )
 
 
@@ -375,9 +375,9 @@ def test_baseline_subtracted_from_rewards_is_the_one_added_back(
     policy = open_residual_policy
     learner, plan = learner_of(policy), policy.plan()
     assert plan.baseline is not None
-    assert learner._design is not None
+    assert learner.known.design is not None
     flat = PAIRS.reshape(-1, 2)
-    expected = learner._basis.coordinates(flat) @ learner._design.observation.baseline
+    expected = learner.known.basis.coordinates(flat) @ learner.known.design.observation.baseline
     np.testing.assert_allclose(plan.baseline(flat), expected, rtol=1e-9, atol=1e-11)
     np.testing.assert_allclose(policy.estimate(CONTEXTS).ravel(), expected, rtol=1e-9, atol=1e-11)
 
@@ -448,7 +448,7 @@ def test_moment_coordinate_measures_the_noise_of_rewards() -> None:
     values = 0.5 * np.sin(5 * PAIRS.sum(axis=2))
     for _ in range(2):
         play(policy, values, 0.2, rng)
-    found = learner_of(policy)._belief.noise_variance(1.0)
+    found = learner_of(policy).known.belief.noise_variance(1.0)
     assert 0.038 < found < 0.06
 
 

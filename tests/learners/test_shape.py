@@ -33,7 +33,9 @@ class Case:
         }
 
     def water_filling(self, **changes: float) -> np.ndarray:
-        return water_filling(self.features, self.weights, self.posterior, **(self.epoch | changes))
+        return water_filling(
+            self.features, self.weights, self.posterior.factor, **(self.epoch | changes)
+        )
 
     def predicted(self, shape: np.ndarray, **changes: float) -> float:
         """Mean variance over the law after the epoch: ``tr(S (P^-1 + H^T R^-1 H)^-1)``."""
@@ -226,7 +228,7 @@ def test_directions_without_spread_are_left_out() -> None:
     features[:, 4] = 0.0
     factor = np.diag([1.0, 0.8, 0.6, 0.5, 0.4, 0.3])
     posterior = Posterior(mean=np.zeros(6), factor=factor, scale=1.0)
-    shape = water_filling(features, case.weights, posterior, **case.epoch | {"noise": 1e-6})
+    shape = water_filling(features, case.weights, posterior.factor, **case.epoch | {"noise": 1e-6})
     assert shape.shape[1] == 5
     assert np.isfinite(shape).all()
 
@@ -249,7 +251,7 @@ def test_units_of_the_rewards_do_not_change_the_message(seed: int) -> None:
     other = water_filling(
         case.features,
         case.weights,
-        posterior,
+        posterior.factor,
         length=case.length,
         noise=7.0 * case.noise,
         residual_variance=49.0 * case.residual_variance,
@@ -263,7 +265,7 @@ def test_scale_of_the_features_does_not_change_the_message(seed: int) -> None:
     """``v`` five times larger and ``theta`` five times smaller are the same problem."""
     case = make_case(seed)
     posterior = Posterior(mean=np.zeros(6), factor=case.posterior.factor / 5, scale=1.0)
-    other = water_filling(5 * case.features, case.weights, posterior, **case.epoch)
+    other = water_filling(5 * case.features, case.weights, posterior.factor, **case.epoch)
     ours = case.water_filling()
     messages = case.features @ ours
     others = 5 * case.features @ other
@@ -275,7 +277,7 @@ def test_rotation_of_the_coordinates_rotates_the_message(seed: int) -> None:
     case = make_case(seed)
     rotation, _ = np.linalg.qr(np.random.default_rng(seed).normal(size=(6, 6)))
     posterior = Posterior(mean=np.zeros(6), factor=rotation.T @ case.posterior.factor, scale=1.0)
-    other = water_filling(case.features @ rotation, case.weights, posterior, **case.epoch)
+    other = water_filling(case.features @ rotation, case.weights, posterior.factor, **case.epoch)
     messages, others = case.features @ case.water_filling(), case.features @ rotation @ other
     np.testing.assert_allclose(others @ others.T, messages @ messages.T, rtol=1e-7, atol=1e-9)
 
@@ -286,6 +288,6 @@ def test_order_and_splitting_of_pairs_do_not_matter(seed: int) -> None:
     order = np.random.default_rng(seed).permutation(len(case.weights))
     doubled = np.concatenate([case.features[order], case.features[order]])
     halves = np.concatenate([case.weights[order], case.weights[order]]) / 2
-    other = water_filling(doubled, halves, case.posterior, **case.epoch)
+    other = water_filling(doubled, halves, case.posterior.factor, **case.epoch)
     ours = case.water_filling()
     np.testing.assert_allclose(other @ other.T, ours @ ours.T, rtol=1e-7, atol=1e-9)

@@ -12,7 +12,7 @@ from scipy.stats import norm
 import capri
 from capri.epoch.plan import EpochPlan, Release
 from capri.learners.belief import Squares
-from capri.learners.practical import PracticalLearner
+from capri.learners.learner import PracticalLearner
 from capri.learners.tails import (
     clipped_square,
     expected_excess,
@@ -64,7 +64,7 @@ def test_tails_are_heavy_beyond_doubt_or_not_at_all() -> None:
 def exact_release(fleet: DeviceSimulator, square: float, excess: float) -> tuple[Release, Any]:
     """A reading without noise of an epoch that clips: residuals of this square and excess."""
     learner = learner_of(fleet)
-    plan, design = newest_plan(fleet), learner._design
+    plan, design = newest_plan(fleet), learner.known.design
     assert design is not None
     assert design.residual
     bound, n, rank = plan.value_bound, plan.length, plan.features.rank
@@ -79,7 +79,7 @@ def test_squares_are_restored_and_tails_averaged() -> None:
     fleet = fleet_on(8.0, 3)
     world = capri.environments.random_rkhs(KERNEL, contexts=8, actions=6, seed=3)
     capri.simulate(fleet, world, 600, seed=3)
-    bound = learner_of(fleet)._flights[max(learner_of(fleet)._flights)][0].value_bound
+    bound = learner_of(fleet).known.pending[max(learner_of(fleet).known.pending)][0].value_bound
     left = clipped_square(1.0)
     release, design = exact_release(fleet, bound**2 * left, 0.0)
     squares = pooled(Squares.empty(3), release, design, 1.0)
@@ -101,9 +101,9 @@ def test_noise_is_measured_and_no_alarm_is_false() -> None:
         world = capri.environments.random_rkhs(KERNEL, contexts=8, actions=6, seed=seed)
         capri.simulate(fleet, world, 4000, seed=seed)
         learner = learner_of(fleet)
-        assert not learner._belief.heavy_tails
-        assert 0.002 < learner._belief.noise_variance(1.0) < 0.03
-        newest = learner._design
+        assert not learner.known.belief.heavy_tails
+        assert 0.002 < learner.known.belief.noise_variance(1.0) < 0.03
+        newest = learner.known.design
         assert newest is not None
         assert newest.value_bound < 0.3
 
@@ -120,4 +120,4 @@ def test_coins_are_never_clipped() -> None:
         rewards = np.where(rng.random(count) < 0.5 + 0.05 * decisions.action_index, 1.0, -1.0)
         fleet.update_many(decisions, rewards)
         assert newest_plan(fleet).value_bound >= 1.0
-    assert learner_of(fleet)._belief.ends
+    assert learner_of(fleet).known.belief.ends

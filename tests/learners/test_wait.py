@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import capri
-from capri.learners.watch import Rates
+from capri.learners import words
+from capri.learners.fit import Rates
 from capri.privacy.histogram import histogram_layout
 
 
@@ -50,9 +51,9 @@ def test_nothing_is_said_of_constant_rates_and_all_of_a_rise() -> None:
     rates = Rates()
     for length in (300, 450, 2_000, 5_000):
         rates = rates.measured(0.7, 0.01, length)
-    assert rates.notice() is None
+    assert words.wait(rates) is None
     rising = Rates().measured(0.5, 0.01, 300).measured(0.9, 0.01, 5_000)
-    notice = rising.notice()
+    notice = words.wait(rising)
     assert notice is not None
     assert notice.kind == "wait"
     assert notice.numbers["long"] == pytest.approx(0.9)
@@ -72,8 +73,8 @@ def test_rates_are_kept_in_files(tmp_path: Path) -> None:
     policy = _late(900)
     policy.save(tmp_path / "policy.npz")
     loaded = capri.Capri.load(tmp_path / "policy.npz")
-    assert loaded._course.learner._rates == policy._course.learner._rates
-    assert loaded._course.learner._rates.rise is not None
+    assert loaded._course.learner.known.rates == policy._course.learner.known.rates
+    assert loaded._course.learner.known.rates.rise is not None
 
 
 def test_rates_are_read_from_cells_of_missing_users() -> None:

@@ -1,11 +1,14 @@
 """The JavaScript client beside this one: the same refusals, the same bytes, the same sums."""
 
+import gzip
 import json
 import re
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -34,18 +37,43 @@ def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clients]:
 
 
 @pytest.fixture(scope="module")
-def package() -> str:
-    """The package as it is published, in ``dist``: what building it said."""
+def app(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder where the package is installed as it is published."""
     assert NODE is not None
-    return run_node(NODE, "build.mjs")
+    folder = tmp_path_factory.mktemp("app")
+    run_node(NODE, "build.mjs", str(folder / "node_modules" / "capri-device"))
+    return folder
 
 
-def test_package_is_small_and_typed(package: str) -> None:
+def test_package_is_small_and_typed(app: Path) -> None:
     assert NODE is not None
     run_node(NODE, "node_modules/typescript/bin/tsc", "--noEmit", "-p", ".")
-    (size,) = re.findall(r"index.js: (\d+) bytes minified and gzipped", package)
-    assert int(size) < 16 << 10
-    assert "dependencies" not in json.loads((PACKAGE / "package.json").read_text())
+    package = app / "node_modules" / "capri-device"
+    module = (package / "dist" / "index.js").read_bytes()
+    assert len(gzip.compress(module, 9)) < 16 << 10
+    described = json.loads((package / "package.json").read_text())
+    assert "dependencies" not in described
+    assert described["license"] == "Apache-2.0"
+    assert (package / "dist" / "LICENSE").read_text().lstrip().startswith("Apache License")
+    maps = json.loads((package / "dist" / "index.js.map").read_text())
+    assert len(maps["sources"]) == len(maps["sourcesContent"]) > 10
+
+
+def test_package_is_imported_and_required(app: Path) -> None:
+    assert NODE is not None
+    bundle = b64encode(small_aggregator().bundle()).decode()
+    use = (
+        "const data = Uint8Array.from(Buffer.from(process.argv[2], 'base64'));"
+        "LocalClient.open(data, { epsilon: 4 }).then(async (device) => { device.act([0.5]);"
+        " console.log((await device.report(1)).length, openBundle(data).epoch, typeof folderStore);"
+        "});"
+    )
+    names = {"": "LocalClient", "/node": "folderStore", "/inspect": "openBundle"}
+    imported = [f'import {{ {it} }} from "capri-device{at}";' for at, it in names.items()]
+    required = [f'const {{ {it} }} = require("capri-device{at}");' for at, it in names.items()]
+    for name, lines in (("app.mjs", imported), ("app.cjs", required)):
+        (app / name).write_text("\n".join([*lines, use]))
+        assert run_node(NODE, str(app / name), bundle).split() == ["32", "1", "function"]
 
 
 PAGES = [PACKAGE / "README.md", PACKAGE.parents[1] / "docs" / "local.md"]
@@ -60,11 +88,10 @@ COMPILERS = ["typescript-5.6", "typescript-5.9", "typescript-6.0", "typescript"]
     ],
 )
 def test_code_of_the_pages_compiles(
-    compiler: str, resolution: str, package: str, tmp_path: Path
+    compiler: str, resolution: str, app: Path, tmp_path: Path
 ) -> None:
     """As in an app that has the package installed: its types alone, checked strictly."""
     assert NODE is not None
-    assert package
     blocks = [
         block
         for page in PAGES
@@ -72,17 +99,23 @@ def test_code_of_the_pages_compiles(
     ]
     assert len(blocks) == 3
     blocks.append(
-        'import { fileReceipt } from "capri-device/node";\n'
-        'import { type Bytes, LocalClient, type Receipt } from "capri-device";\n'
-        "const own: Receipt = { there: () => null, leave: async (report: Bytes) => !!report };\n"
-        "export const opened = [own, fileReceipt('here')].map((receipt) =>\n"
-        "  LocalClient.open(new Uint8Array(50), { epsilon: 1, receipt }));\n"
+        'import { folderStore } from "capri-device/node";\n'
+        'import { DurableClient, type Store, uploadTo } from "capri-device";\n'
+        "const own: Store = { change: async (names, step) => step(names.map(() => null)) };\n"
+        "const allowance = { epsilon: 4, days: 30 };\n"
+        "export const opened = [own, folderStore('here')].map((store) =>\n"
+        "  DurableClient.open(new Uint8Array(50),\n"
+        "    { epsilon: 1, policy: 'p', allowance, store, send: uploadTo('/') }));\n"
     )
-    (tmp_path / "node_modules").mkdir()
-    (tmp_path / "node_modules" / "capri-device").symlink_to(PACKAGE)
+    (tmp_path / "node_modules").symlink_to(app / "node_modules")
     (tmp_path / "package.json").write_text('{"type": "module"}')
     for number, block in enumerate(blocks):
         (tmp_path / f"{number}.ts").write_text(block)
+    if resolution == "node16":  # for require, too
+        (tmp_path / "required.cts").write_text(
+            'import { LocalClient, memoryStore } from "capri-device";\n'
+            "export const both = [LocalClient, memoryStore];\n"
+        )
     options = {
         "target": "ES2022", "lib": ["ES2022", "DOM", "DOM.Iterable"], "types": [], "strict": True,
         "module": "ESNext" if resolution == "bundler" else "node16", "noEmit": True,
@@ -90,7 +123,7 @@ def test_code_of_the_pages_compiles(
         "noUncheckedIndexedAccess": True,
     }  # fmt: skip
     config = tmp_path / "tsconfig.json"
-    config.write_text(json.dumps({"compilerOptions": options, "include": ["*.ts"]}))
+    config.write_text(json.dumps({"compilerOptions": options, "include": ["*.ts", "*.cts"]}))
     run_node(NODE, f"node_modules/{compiler}/bin/tsc", "-p", str(config))
 
 
@@ -183,19 +216,126 @@ def test_languages_mixed_in_one_run(clients: Clients) -> None:
     assert mixed.bundle() == alone.bundle()
 
 
+# -- a device that forgets nothing ----------------------------------------------------------------
+
+
+class Service:
+    """An aggregator behind HTTP, for devices of any origin."""
+
+    def __init__(self) -> None:
+        self.aggregator = small_aggregator(reward_wait=10**6, horizon=None)
+        service = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def answer(self, body: bytes) -> None:
+                self.send_response(200)
+                for name in ("Origin", "Headers"):
+                    self.send_header(f"Access-Control-Allow-{name}", "*")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def do_GET(self) -> None:
+                self.answer(service.aggregator.bundle())
+
+            def do_OPTIONS(self) -> None:
+                self.answer(b"")
+
+            def do_POST(self) -> None:
+                report = self.rfile.read(int(self.headers["Content-Length"]))
+                status = str(service.aggregator.receive(report))
+                self.answer(json.dumps({"status": status}).encode())
+
+            def log_message(self, *arguments: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.address = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = Thread(target=self._server.serve_forever)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    running = Service()
+    yield running
+    running.close()
+
+
+def check_outcome(told: dict[str, Any], count: int) -> None:
+    """Nothing lost, nothing twice, nothing beyond the allowance; and all of it was tried."""
+    assert told["wrong"] == []
+    assert told["made"] == told["accepted"] > count / 2
+    assert told["crashes"] > count
+    assert told["refused"] > count / 4
+    assert told["uploads"] > 1.2 * told["made"]
+
+
+def run_schedules(service: Service, folder: Path, count: int) -> None:
+    assert NODE is not None
+    program = built(NODE, "test/fleet.ts", folder / "fleet.mjs", platform="node")
+    asked = [str(program), str(folder / "kept"), service.address, "1", str(count)]
+    outcomes = json.loads(run_node(NODE, *asked))
+    for told in outcomes:
+        check_outcome(told, count)
+    assert service.aggregator.reports == sum(told["accepted"] for told in outcomes)
+
+
+def test_schedules_of_reloads_crashes_tabs_and_clocks(service: Service, tmp_path: Path) -> None:
+    run_schedules(service, tmp_path, 25)
+
+
+@pytest.mark.slow
+def test_a_thousand_schedules(service: Service, tmp_path: Path) -> None:
+    run_schedules(service, tmp_path, 500)  # on each of two stores
+
+
 # -- a browser ------------------------------------------------------------------------------------
 
 BROWSER = find_browser()
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no browser: see tools/install_browser.sh")
-def test_vectors_receipts_and_time_in_a_browser(tmp_path: Path) -> None:
-    """All vectors to the bit where bits are asked for, receipts of both kinds, and the clock."""
+def page_of(folder: Path) -> Path:
+    """A page whose ``capriTest`` answers."""
     assert NODE is not None
-    assert BROWSER is not None
-    built(NODE, "test/page.ts", tmp_path / "page.js", platform="browser")
-    page = tmp_path / "page.html"
+    built(NODE, "test/page.ts", folder / "page.js", platform="browser")
+    page = folder / "page.html"
     page.write_text("<!doctype html><meta charset=utf-8><script src=page.js></script>")
+    return page
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no browser: see tools/install_browser.sh")
+def test_a_decision_survives_reloads_in_a_browser(tmp_path: Path, service: Service) -> None:
+    """Decide; reload; report, by two tabs at once; reload; upload: one report counts."""
+    assert BROWSER is not None
+    page, device = page_of(tmp_path), f"capriTest.device('{service.address}')"
+    with Browser(BROWSER) as running:
+        running.open(page)
+        assert running.run(f"{device}.then(it => it.act([0.4])).then(it => it.epoch)") == 1
+        running.open(page)
+        assert running.run(f"{device}.then(it => it.status())") == "waiting"
+        assert running.run(f"capriTest.race('{service.address}')") == ["BudgetError", "true"]
+        running.open(page)
+        assert running.run(f"{device}.then(it => it.status())") == "made"
+        assert running.run(f"{device}.then(it => it.flush())") == "accepted"
+        running.open(page)
+        assert running.run(f"{device}.then(it => it.status())") == "accepted"
+        assert "1 private report (page: 4)" in running.run(f"{device}.then(it => it.spending())")
+        assert service.aggregator.reports == 1
+        check_outcome(running.run(f"capriTest.schedules(9, 12, '{service.address}')"), 12)
+        assert running.errors == []
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no browser: see tools/install_browser.sh")
+def test_vectors_and_time_in_a_browser(tmp_path: Path) -> None:
+    """All vectors to the bit where bits are asked for, and the clock."""
+    page = page_of(tmp_path)
     rows = np.linspace(0, 1, 50)[:, None]
     fleet = DeviceSimulator.build(
         budget=BUDGET, simulation_seed=1, kernel="auto", actions=rows,
@@ -204,12 +344,12 @@ def test_vectors_receipts_and_time_in_a_browser(tmp_path: Path) -> None:
     decisions = fleet.act_many(rows[np.arange(fleet.remaining) % 50])
     fleet.update_many(decisions, np.sin(5 * decisions.action[:, 0]))
     data = b64encode(fleet.aggregator.bundle()).decode()
+    assert BROWSER is not None
     with Browser(BROWSER) as running:
         running.open(page)
         told = running.run("capriTest.vectors()")
         assert told["wrong"] == []
         assert told["tried"] > 700
-        assert running.run("capriTest.receipts()") == [[True, True, True]] * 2
         times = np.array(running.run(f"capriTest.times('{data}', 15)"))
         assert running.errors == []
     # 10 ms is the promise; on a busy machine the quickest of fifteen says whether it is kept.

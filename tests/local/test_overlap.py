@@ -25,7 +25,7 @@ from capri.environments import random_rkhs
 from capri.epoch.plan import Release
 from capri.epoch.storage import configuration_digest, read_policy_file
 from capri.errors import BundleError, ConfigurationError, HorizonError
-from capri.learners.practical import PracticalLearner
+from capri.learners.learner import PracticalLearner
 from capri.learners.reading import cuts_off_too_much
 from capri.local.bundle import open_bundle
 from capri.local.device import Device, SimulatedRandomness
@@ -168,7 +168,7 @@ def test_the_wait_is_a_number_of_reports(monkeypatch: pytest.MonkeyPatch) -> Non
     ]
     # The waiting epoch is forgotten, by the learner too.
     assert [epoch.plan.epoch for epoch in open_epochs(aggregator)] == [2, 3]
-    assert sorted(aggregator._course.learner._flights) == [2, 3]
+    assert sorted(aggregator._course.learner.known.pending) == [2, 3]
 
 
 def test_the_wait_is_a_time() -> None:
@@ -236,7 +236,7 @@ def test_the_horizon_counts_all_reports() -> None:
     assert aggregator.remaining == 0
     assert sum(record.length for record in aggregator.epochs) == 100
     assert not open_epochs(aggregator)
-    assert not aggregator._course.learner._flights
+    assert not aggregator._course.learner.known.pending
     with pytest.raises(HorizonError):
         aggregator.bundle()
 
@@ -503,7 +503,7 @@ def test_a_few_late_reports_do_not_cry_wolf() -> None:
     aggregator, _ = in_flight()
     plan = open_epochs(aggregator)[-1].plan
     assert plan.vector.tail_share > 0
-    design = aggregator._course.learner._flights[plan.epoch][0].design
+    design = aggregator._course.learner.known.pending[plan.epoch][0].design
     assert design is not None
     for share, alarm in ((1, True), (3, True), (5, False), (plan.length, False)):
         count = plan.length // share

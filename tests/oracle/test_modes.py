@@ -115,7 +115,7 @@ def test_premise_a_count_of_visits_with_a_sound_propensity_is_told(tmp_path: Pat
 
         def add(shadow: ShadowSum, weights: Any, rewards: Any) -> None:
             honest(shadow, weights, rewards)
-            shadow.visits = max(1, shadow.visits - len(weights))
+            shadow.visits = max(1, shadow.visits - np.count_nonzero(weights == 0))
 
         patch.setattr(ShadowSum, "add", add)
 

@@ -83,6 +83,7 @@ def test_one_report_leaves_and_is_shown_to_the_byte(page: Browser, shelf: Runnin
     page.run("document.getElementById('mood').focus()")
     page.key("ArrowRight", 39)
     assert float(page.run("document.getElementById('mood').value")) == pytest.approx(0.79)
+    wait(page, "document.getElementById('picked').textContent.endsWith('How was it?')")
     assert re.search(r"picked .+ \(chance \d+ %\)\. How was it\?", text(page, "picked"))
     assert page.run("sent.length") == 0  # deciding costs nothing
     page.run("document.getElementById('like').focus()")

@@ -48,7 +48,7 @@ def test_a_plan_is_the_same_wherever_it_is_made(tmp_path: Path) -> None:
     assert there.plan.value_bound == pytest.approx(here.plan.value_bound, rel=0.2)
     assert course_of(there) == course_of(here)
     # What came back belongs to this process.
-    assert there.course.learner._problem is run.problem  # type: ignore[attr-defined]
+    assert there.course.learner.problem is run.problem
     planner.close()
     run.close()
 

@@ -49,6 +49,12 @@ export function keeps(sphere: Sphere, epsilon: number): boolean {
   return far << 128n <= exponentialFromBelow(epsilon) * (COIN - sphere.chance) * BigInt(sphere.near);
 }
 
+/** What a report costs, `ln(p (M - k) / ((1 - p) k))`, rounded up: at most the `epsilon` that it keeps. */
+export function costOf({ candidates, near, chance }: Sphere, epsilon: number): number {
+  const ratio = (Number(chance) * (candidates - near)) / (Number(COIN - chance) * near);
+  return Math.min(epsilon, Math.log(ratio) * (1 + 1e-9) + 1e-12);
+}
+
 export function checkSphere(parts: unknown[]): Sphere {
   const [dimension, candidates, near, text] = parts as [number, number, number, string];
   need(parts.length === 4 && typeof text === "string" && /^[0-9]{1,19}$/.test(text), "a chance is a text of digits");

@@ -1,11 +1,12 @@
-/** The vectors, the receipts and the clock of a browser: `capriTest` answers what a test asks. */
+/** The vectors, the store and the clock of a browser: `capriTest` answers what a test asks. */
 import bundles from "../../vectors/bundles.json";
 import directions from "../../vectors/directions.json";
 import judge from "../../vectors/judge.json";
 import numbers from "../../vectors/numbers.json";
 import open from "../../vectors/open.json";
-import { LocalClient, databaseReceipt, storageReceipt } from "../src/index.js";
+import { DurableClient, LocalClient, databaseStore, uploadTo } from "../src/index.js";
 import { type Bundles, type Case, agree, answer, base64 } from "./operations.js";
+import { schedules } from "./schedules.js";
 
 async function vectors(): Promise<{ tried: number; wrong: string[] }> {
   const wrong: string[] = [];
@@ -22,22 +23,18 @@ async function vectors(): Promise<{ tried: number; wrong: string[] }> {
   return { tried, wrong };
 }
 
-/** Of two clients with one receipt, and a third one after both: who reported. */
-async function receipts(): Promise<boolean[][]> {
-  const told: boolean[][] = [];
-  for (const receipt of [() => storageReceipt("test"), () => databaseReceipt("test")]) {
-    const made = async () => {
-      const client = await LocalClient.open(base64(bundles.bundles.first), { epsilon: 4, receipt: receipt() });
-      client.act([0.5]);
-      return client;
-    };
-    const both = await Promise.allSettled((await Promise.all([made(), made()])).map((client) => client.report(1)));
-    const after = await made();
-    const reported = after.reported && after.made?.length === 32;
-    const third = await Promise.allSettled([after.report(1)]);
-    told.push([both.filter((each) => each.status === "fulfilled").length === 1, reported, third[0]!.status === "rejected"]);
-  }
-  return told;
+/** A client of this origin, with what earlier pages have left. */
+async function device(address: string): Promise<DurableClient> {
+  const bundle = new Uint8Array(await (await fetch(`${address}/bundle`)).arrayBuffer());
+  const allowance = { epsilon: 4, days: 30 };
+  return DurableClient.open(bundle, { epsilon: 4, policy: "page", allowance, send: uploadTo(`${address}/reports`) });
+}
+
+/** Of two tabs that report at once: how many did, and what the others were told. */
+async function race(address: string): Promise<string[]> {
+  const tabs = await Promise.all([device(address), device(address)]);
+  const both = await Promise.allSettled(tabs.map((tab) => tab.report(1)));
+  return both.map((each) => (each.status === "fulfilled" ? String(each.value) : (each.reason as Error).name)).sort();
 }
 
 /** Milliseconds to load a bundle, and then to decide and report. */
@@ -55,4 +52,10 @@ async function times(data: string, rounds: number): Promise<[number, number][]> 
   return found;
 }
 
-(globalThis as any).capriTest = { vectors, receipts, times };
+(globalThis as any).capriTest = {
+  vectors,
+  times,
+  race,
+  device,
+  schedules: (seed: number, count: number, address: string) => schedules(seed, count, address, (name) => databaseStore(name)),
+};

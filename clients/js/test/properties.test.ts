@@ -1,5 +1,5 @@
 import { createHash } from "node:crypto";
-import { existsSync, mkdtempSync, readFileSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, readdirSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { crc32 as zlibCrc } from "node:zlib";
@@ -9,10 +9,10 @@ import { openBundle } from "../src/bundle.js";
 import { encode } from "../src/device.js";
 import { crc32, sha256 } from "../src/digests.js";
 import { CELLS, Directions, Seed, rint } from "../src/directions.js";
-import { fileReceipt } from "../src/node.js";
+import { folderStore } from "../src/node.js";
 import { webCrypto } from "../src/randomness.js";
 import { COIN, choose, keeps, nearest } from "../src/sphere.js";
-import { BudgetError, BundleError, DataError, LocalClient, storageReceipt } from "../src/index.js";
+import { BudgetError, BundleError, DataError, DurableClient, LocalClient, type Store, type Terms, memoryStore } from "../src/index.js";
 import { base64, drawsOf, reasonOf, text } from "./operations.js";
 
 const stored = JSON.parse(readFileSync(new URL("../../vectors/bundles.json", import.meta.url), "utf8")).bundles;
@@ -185,14 +185,10 @@ test("the same steps on any grid, whatever the datum", () => {
   }
 });
 
-describe("a client", () => {
-  const memory = () => {
-    const kept = new Map<string, string>();
-    return { getItem: (key: string) => kept.get(key) ?? null, setItem: (key: string, value: string) => void kept.set(key, value) };
-  };
-  const refused = async (made: Promise<unknown> | (() => unknown), kind: unknown) =>
-    expect(typeof made === "function" ? (async () => made())() : made).rejects.toBeInstanceOf(kind);
+const refused = async (made: Promise<unknown> | (() => unknown), kind: unknown) =>
+  expect(typeof made === "function" ? (async () => made())() : made).rejects.toBeInstanceOf(kind);
 
+describe("a client", () => {
   test("reports once, also when asked twice at the same time", async () => {
     const client = await LocalClient.open(first, { epsilon });
     await refused(client.report(1), DataError);
@@ -202,90 +198,6 @@ describe("a client", () => {
     client.act([0.5]); // deciding costs nothing
     await refused(client.report(1), BudgetError);
     expect(client.reported).toBe(true);
-  });
-
-  test("remembers in a file and in storage", async () => {
-    const path = join(mkdtempSync(join(tmpdir(), "capri-")), "receipt");
-    const storage = memory();
-    for (const make of [() => fileReceipt(path), () => storageReceipt("r", storage)]) {
-      const open = () => LocalClient.open(first, { epsilon, receipt: make() });
-      const [one, two] = [await open(), await open()];
-      one.act([0.5]);
-      two.act([0.5]);
-      const both = await Promise.allSettled([one.report(1), two.report(1)]);
-      expect(both.filter((each) => each.status === "fulfilled").length).toBe(1);
-      const restarted = await open();
-      expect(restarted.reported).toBe(true);
-      restarted.act([0.5]);
-      await refused(restarted.report(null), BudgetError);
-    }
-    expect(existsSync(path)).toBe(true);
-  });
-
-  test("a decision outlives a reload, and is reported as without one", async () => {
-    const draws = { action: 0.1, token: "00".repeat(16), rounding: 0.5, coin: "5", pick: 3 };
-    for (const context of [[0.25], [NaN], [1e300], [-0]]) {
-      const receipt = storageReceipt("r", memory());
-      const before = await LocalClient.openWith(first, { epsilon, receipt }, drawsOf(draws));
-      expect(before.pending).toBe(null);
-      before.act(context);
-      const kept = before.pending!;
-      expect(kept.length).toBeLessThan(200);
-      const after = await LocalClient.openWith(first, { epsilon, receipt, pending: kept }, drawsOf(draws));
-      expect(after.pending).toBe(kept);
-      after.renew(later, { keep: true });
-      const report = await after.report(0.5);
-      const alone = await LocalClient.openWith(first, { epsilon }, drawsOf(draws));
-      alone.act(context);
-      expect(text(report)).toBe(text(await alone.report(0.5)));
-      await refused(before.report(0.5), BudgetError); // the page that was left
-      const spent = await LocalClient.open(first, { epsilon, receipt, pending: kept });
-      expect([spent.reported, spent.pending, text(spent.made!)]).toEqual([true, null, text(report)]);
-      await refused(spent.report(0.5), BudgetError);
-    }
-  });
-
-  test("a decision that was not kept so is refused", async () => {
-    const receipt = storageReceipt("r", memory());
-    const client = await LocalClient.open(first, { epsilon, receipt });
-    client.act([0.5]);
-    const kept = JSON.parse(client.pending!);
-    const changes = [
-      "", "{}", "null", "[]", '{"digest":', JSON.stringify({ ...kept, digest: "00" }), JSON.stringify({ ...kept, action: 99 }),
-      JSON.stringify({ ...kept, action: -1 }), JSON.stringify({ ...kept, action: 0.5 }), JSON.stringify({ ...kept, context: [] }),
-      JSON.stringify({ ...kept, context: ["0.5"] }), JSON.stringify({ ...kept, context: { 0: 0.5, length: 1 } }),
-    ];
-    for (const pending of changes) await refused(LocalClient.open(first, { epsilon, receipt, pending }), DataError);
-    await refused(LocalClient.open(later, { epsilon, receipt, pending: client.pending }), DataError);
-    await refused(LocalClient.open(first, { epsilon, pending: client.pending }), DataError); // could be reported twice
-  });
-
-  test("an upload that failed is the same bytes again", async () => {
-    const path = join(mkdtempSync(join(tmpdir(), "capri-")), "receipt");
-    const storage = memory();
-    for (const make of [() => fileReceipt(path), () => storageReceipt("r", storage)]) {
-      const client = await LocalClient.open(first, { epsilon, receipt: make() });
-      expect(client.made).toBe(null);
-      client.act([0.5]);
-      const report = await client.report(1); // and the upload fails
-      expect(text(client.made!)).toBe(text(report));
-      const restarted = await LocalClient.open(first, { epsilon, receipt: make() });
-      expect(text(restarted.made!)).toBe(text(report));
-    }
-    // Power was lost while the receipt was written: there was a report, and its bytes are gone.
-    for (const left of [new Uint8Array(0), readFileSync(path).subarray(0, 20), new Uint8Array(32)]) {
-      writeFileSync(path, left);
-      const client = await LocalClient.open(first, { epsilon, receipt: fileReceipt(path) });
-      expect([client.reported, client.made]).toEqual([true, null]);
-    }
-  });
-
-  test("keeps silent where the receipt cannot be kept", async () => {
-    const storage = { getItem: () => null, setItem: () => undefined };
-    const client = await LocalClient.open(first, { epsilon, receipt: storageReceipt("r", storage) });
-    client.act([0.5]);
-    await refused(client.report(1), Error);
-    await refused(client.report(1), BudgetError);
   });
 
   test("renews", async () => {
@@ -331,6 +243,189 @@ describe("a client", () => {
       return text(await client.report(0.5));
     };
     expect(await made()).toBe(await made());
+  });
+});
+
+describe("a durable client", () => {
+  const draws = drawsOf({ action: 0.1, token: "00".repeat(16), rounding: 0.5, coin: "5", pick: 3 });
+  const allowance = { epsilon: 8, days: 30 };
+  const send = async () => "accepted";
+  const open = (store: Store, changes: Partial<Terms> = {}, data = first) =>
+    DurableClient.openWith(data, { epsilon, allowance, policy: "books", store, send, ...changes }, draws);
+  const kinds: [string, () => Store][] = [
+    ["memory", () => memoryStore()],
+    ["a folder", () => folderStore(join(mkdtempSync(join(tmpdir(), "capri-")), "kept"))],
+  ];
+
+  test.each(kinds)("a decision outlives reloads and newer bundles, in %s", async (_, made) => {
+    for (const context of [[0.25], [NaN], [1e300], [-0]]) {
+      const store = made();
+      let sent: Uint8Array | null = null;
+      const keep = async (report: Uint8Array) => ((sent = report), "accepted");
+      await (await open(store)).act(context);
+      const after = await open(store, { send: keep }, later);
+      expect(await after.status()).toBe("waiting");
+      await after.act.call(await open(store, { policy: "films" }), [0.9]); // another policy is another report
+      expect(await after.report(0.5)).toBe(true);
+      expect(await after.status()).toBe("made");
+      expect(await (await open(store, { send: keep })).flush()).toBe("accepted");
+      const alone = await LocalClient.openWith(first, { epsilon }, draws);
+      alone.act(context);
+      expect(text(sent!)).toBe(text(await alone.report(0.5)));
+      const again = await open(store);
+      await again.act(context); // deciding costs nothing
+      await refused(again.report(0.5), BudgetError);
+      expect(await again.status()).toBe("accepted");
+    }
+  });
+
+  test.each(kinds)("two tabs make one report, in %s", async (_, made) => {
+    const store = made();
+    const tabs = await Promise.all([open(store), open(store)]);
+    await Promise.all(tabs.map((tab) => tab.act([0.5])));
+    const both = await Promise.allSettled(tabs.map((tab) => tab.report(1)));
+    expect(both.map((each) => each.status).sort()).toEqual(["fulfilled", "rejected"]);
+  });
+
+  test("processes that change a folder at once count every change", async () => {
+    const folder = mkdtempSync(join(tmpdir(), "capri-"));
+    const add = () => folderStore(folder).change(["n"], (texts) => void (texts[0] = String(Number(texts[0] ?? 0) + 1)));
+    await Promise.all(Array.from({ length: 30 }, add));
+    for (let i = 0; i < 90; i++) await add();
+    expect(await folderStore(folder).change(["n"], ([n]) => n)).toBe("120");
+    expect(readdirSync(folder).length).toBeLessThanOrEqual(102);
+  });
+
+  test("an upload is the same bytes until it is answered, and waits longer each time", async () => {
+    const sent: string[] = [];
+    let [now, answer] = [1e12, "please log in"];
+    const client = await open(memoryStore(), { now: () => now, send: async (report) => (sent.push(text(report)), answer) });
+    await client.act([0.5]);
+    await client.report(1);
+    const times: number[] = [];
+    for (let hour = 0; hour < 6; hour++) {
+      for (let second = 0; second < 3600; second++, now += 1000) {
+        const before = sent.length;
+        expect(await client.flush()).toBe(null);
+        if (sent.length > before) times.push(now);
+      }
+    }
+    expect(times.length).toBeGreaterThan(10);
+    expect(times.length).toBeLessThan(25);
+    expect(new Set(sent).size).toBe(1);
+    now -= 1e11; // a clock that was set back by three years
+    answer = "replayed";
+    expect(await client.flush()).toBe(null);
+    expect(await client.flush({ again: true })).toBe("replayed");
+    expect(await client.flush()).toBe("replayed");
+    const count = sent.length;
+    await client.flush({ again: true });
+    expect(sent.length).toBe(count);
+  });
+
+  test("a report does not leave before its time", async () => {
+    let [now, sent] = [0, 0];
+    const client = await open(memoryStore(), { delay: 60, now: () => now, send: async () => (sent++, "accepted") });
+    await client.act([0.5]);
+    await client.report(1);
+    expect(await client.flush({ again: true })).toBe(null);
+    expect(sent).toBe(0);
+    now = 60_000;
+    expect(await client.flush()).toBe("accepted");
+  });
+
+  test("one ledger for all policies, by a clock that may jump", async () => {
+    const store = memoryStore();
+    let now = 0; // a device whose battery was empty
+    const report = async (policy: string, person?: string) => {
+      const client = await open(store, { policy, now: () => now, person });
+      await client.act([0.5]);
+      return client.report(1);
+    };
+    expect(await report("books")).toBe(true);
+    now = 1.8e12; // and then it learns the time
+    expect(await report("films")).toBe(true);
+    await refused(report("songs"), BudgetError);
+    expect(await report("songs", "her brother")).toBe(true);
+    const client = await open(store, { now: () => now, policy: "songs" });
+    expect(await client.spending()).toBe(
+      "In the last 30 days this device has made 2 private reports (books: 4, films: 4), at a cost of 8 of the 8 that you allow.",
+    );
+    expect(await client.status()).toBe("waiting");
+    for (let day = 0; day < 21; day++) await refused(report("songs"), BudgetError).then(() => (now += 86_400_000));
+    for (let day = 0; day < 3; day++, now += 86_400_000) await client.status();
+    expect(await report("songs")).toBe(true);
+  });
+
+  test("consent and cohorts", async () => {
+    const store = memoryStore();
+    const no = await open(store, { consent: async () => false });
+    await no.act([0.5]);
+    expect(await no.report(1)).toBe(false);
+    expect(await no.status()).toBe("none");
+    expect(await no.spending()).toContain("0 private reports, at a cost of 0");
+    const few = { policy: "films", share: 0.05 }; // the draw is 0.1
+    const out = await open(store, few);
+    await out.act([0.5]);
+    expect(await out.report(1)).toBe(false);
+    expect(await (await open(store, { ...few, share: 1 })).report(1)).toBe(false); // drawn once
+    const part = await open(store, { policy: "songs", share: 0.15 });
+    await part.act([0.5]);
+    expect(await part.report(1)).toBe(true);
+  });
+
+  test("storage that is full, gone or damaged", async () => {
+    const kept = new Map<string, string>();
+    const store = memoryStore(kept);
+    const full: Store = { change: () => Promise.reject(new Error("quota")) };
+    await refused(open(full), Error);
+    const client = await open(store);
+    await client.act([0.5]);
+    const names = [...kept.keys()];
+    await client.report(1);
+    kept.clear(); // evicted while the page is open
+    await client.act([0.5]);
+    await refused(client.report(1), BudgetError);
+    const other = await open(store, { policy: "films" });
+    await other.act([0.5]);
+    for (const name of kept.keys()) if (name !== names[0]) kept.delete(name);
+    await refused((await open(store, { policy: "films" }, later)).report(1), DataError); // its bundle is gone
+    for (const text of ["", "{", "[]", "7", '{"spent": 3}']) {
+      kept.set(names[0]!, text);
+      await refused(open(store), DataError);
+    }
+  });
+
+  test("names of policies and people do not meet", async () => {
+    const store = memoryStore();
+    const scopes = [["a", "b"], ["ab", ""], ["", "ab"], ["__proto__", ""], ["constructor", "x"], ['"', "]"]] as const;
+    for (const [policy, person] of scopes) {
+      const client = await open(store, { policy, person });
+      expect(await client.status()).toBe("none");
+      await client.act([0.5]);
+      expect(await client.report(1)).toBe(true);
+    }
+  });
+
+  test("watches until the service has answered", async () => {
+    const answers = [null, "accepted"];
+    let sent = 0;
+    const client = await open(memoryStore(), { send: async () => answers[sent++] });
+    const stop = client.watch();
+    await client.act([0.5]);
+    await client.report(1);
+    await vi.waitFor(async () => expect(await client.status()).toBe("accepted"), { timeout: 30_000 });
+    stop();
+    expect(sent).toBe(2);
+  });
+
+  test("refuses terms that are none", async () => {
+    for (const allowance of [{ epsilon: 0, days: 1 }, { epsilon: 1, days: NaN }, { epsilon: 1, days: Infinity }]) {
+      await refused(open(memoryStore(), { allowance }), DataError);
+    }
+    await refused(open(memoryStore(), { share: 2 }), DataError);
+    await refused(open(memoryStore(), { epsilon: 0 }), DataError);
+    await refused(open(memoryStore(), { epsilon: 1 }), BundleError);
   });
 });
 

@@ -14,13 +14,13 @@ import numpy as np
 
 from capri.arrays import FloatArray, IntArray
 from capri.audit.attacker import Piece, Play
+from capri.audit.plays import in_child
 from capri.audit.proof import (
     EXCESS,
     AuditResult,
     Sighting,
     check_trials,
     chosen_attacks,
-    in_child,
     prove,
 )
 from capri.errors import BudgetError, ConfigurationError

@@ -8,12 +8,10 @@ leaks that nobody thought of, and pays with half of the runs.
 """
 
 import os
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from math import exp, log
-from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
@@ -218,7 +216,7 @@ def prove(
     The confidence holds for all attacks and both estimators together. ``progress`` is told how
     many runs are done, and how many there are.
     """
-    errors = _errors(list(attacks), 1 - confidence)
+    errors = _errors({name: runs[name] for name in attacks}, 1 - confidence)
     ticks, total = count(1), 2 * sum(runs[name] for name in attacks)
 
     def played(name: str, sign: float) -> list[Sighting]:
@@ -266,12 +264,10 @@ def prove(
     )
 
 
-def _errors(attacks: Sequence[str], error: float) -> dict[str, float]:
-    """What each estimator may err by: half of all for the first attack, the rest for the others."""
-    first, *others = attacks
-    if not others:
-        return {first: error / 2}
-    return {first: error / 4} | dict.fromkeys(others, error / (4 * len(others)))
+def _errors(runs: Mapping[str, int], error: float) -> dict[str, float]:
+    """What each of the two estimators of an attack may err by: its share of all runs."""
+    total = 2 * sum(runs.values())
+    return {name: error * each / total for name, each in runs.items()}
 
 
 # -- a threshold fixed in advance -----------------------------------------------------------------
@@ -435,24 +431,3 @@ def _mu_of(epsilon: float, delta: float) -> float:
     if delta >= gaussian_delta(epsilon, _LARGEST_MU):
         return _LARGEST_MU
     return float(brentq(lambda mu: gaussian_delta(epsilon, mu) - delta, 1e-9, _LARGEST_MU))
-
-
-# -- another process ------------------------------------------------------------------------------
-
-
-def in_child(compute: Callable[[], FloatArray]) -> FloatArray:
-    """Run in a forked child and bring the array back."""
-    forks = get_context("fork")
-    here, there = forks.Pipe(duplex=False)
-    child = forks.Process(target=lambda: there.send(compute()))
-    with warnings.catch_warnings():
-        # Newer Pythons warn of forking with threads; the child only computes and exits.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        child.start()
-    there.close()
-    try:
-        return np.asarray(here.recv())
-    except EOFError:
-        raise RuntimeError("the forked half of the audit failed") from None
-    finally:
-        child.join()

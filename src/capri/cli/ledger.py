@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from capri.cli.store import FAILED, Address, AnchorPlace
+from capri.cli.store import FAILED, Address, GuardPlace
 
 if TYPE_CHECKING:
     from capri.store.organisation import OrganisationLedger
@@ -39,13 +39,13 @@ def promise(
     organisation: Annotated[
         str | None, typer.Option(help="Whose promise it is: needed for a new ledger.")
     ] = None,
-    anchor: AnchorPlace = None,
+    rollback_guard: GuardPlace = None,
 ) -> None:
     """Promise a budget to a population, in a ledger that is made where there is none."""
     from capri.privacy.budget import Budget
     from capri.store.organisation import OrganisationLedger
 
-    with OrganisationLedger(url, organisation=organisation, anchor=anchor) as found:
+    with OrganisationLedger(url, organisation=organisation, rollback_guard=rollback_guard) as found:
         found.add_population(population, Budget(epsilon, delta), account=account, period=period)
         typer.echo(f"promised by {found.organisation}: {found.standing(population)['promised']}")
 
@@ -82,7 +82,7 @@ def _standing(found: "OrganisationLedger", population: str) -> dict[str, Any]:
 
 
 @ledger.command()
-def check(url: Address, anchor: AnchorPlace = None) -> None:
+def check(url: Address, rollback_guard: GuardPlace = None) -> None:
     """Read a ledger from its first entry: chain, filters, older copies.
 
     Changes nothing. Ends with exit code 1 where an entry was changed, is
@@ -93,7 +93,7 @@ def check(url: Address, anchor: AnchorPlace = None) -> None:
 
     try:
         with _looked_at(url) as found:
-            said = checked_copy(found, url, anchor)
+            said = checked_copy(found, url, rollback_guard)
     except StorageError as problem:
         typer.echo(f"not good: {problem}", err=True)
         raise typer.Exit(FAILED) from None

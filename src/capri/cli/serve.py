@@ -1,4 +1,4 @@
-"""``capri init``, ``key``, ``serve`` and ``aggregate``: a policy in service, and its reports."""
+"""``capri init``, ``key``, ``serve``, ``diff``, ``apply``, ``aggregate``: a policy in service."""
 
 import sys
 from pathlib import Path
@@ -24,15 +24,18 @@ def serve(
         str | None,
         option("Keys, as `capri key` writes them; beside the policy file by default.", "PATH"),
     ] = None,
-    anchor: Annotated[
+    rollback_guard: Annotated[
         str | None,
         option(
             "A file or a database outside of the store that knows how far it has come.", "PLACE"
         ),
     ] = None,
-    new_anchor: Annotated[
+    new_rollback_guard: Annotated[
         bool,
-        flag("--new-anchor", "Begin an anchor for a store with a past. Once, never in a unit."),
+        flag(
+            "--new-rollback-guard",
+            "Begin a rollback guard for a store with a past. Once, never in a unit.",
+        ),
     ] = False,
     insecure_local: Annotated[
         bool, flag("--insecure-local", "Without keys, for trying out on this machine alone.")
@@ -48,7 +51,7 @@ def serve(
 
     What was answered is durable. Keys come from a file or from CAPRI_KEYS, the
     key that seals the store from CAPRI_STORE_KEY, addresses of a store or an
-    anchor that have a password from CAPRI_STORE and CAPRI_ANCHOR.
+    rollback guard that have a password from CAPRI_STORE and CAPRI_ROLLBACK_GUARD.
     """
     import os
 
@@ -70,10 +73,17 @@ def serve(
         store or os.environ.get("CAPRI_STORE"),
         ring,
         insecure_local,
-        anchor or os.environ.get("CAPRI_ANCHOR"),
+        rollback_guard or os.environ.get("CAPRI_ROLLBACK_GUARD"),
         None if site is None else Path(site),
     )
-    run(start, host=host, port=port, workers=workers, forecast=forecast, new_anchor=new_anchor)
+    run(
+        start,
+        host=host,
+        port=port,
+        workers=workers,
+        forecast=forecast,
+        new_rollback_guard=new_rollback_guard,
+    )
 
 
 def init(
@@ -144,6 +154,64 @@ def key(
     from capri.service.auth import add_key
 
     typer.echo(add_key(Path(file), name, [role.strip() for role in roles.split(",")]))
+
+
+_StoreOption = Annotated[
+    str | None, option("Where it lives; CAPRI_STORE or beside the file by default.", "ADDRESS")
+]
+_FileArgument = Annotated[str, typer.Argument(help="The policy file.")]
+
+
+def diff(file: _FileArgument, store: _StoreOption = None) -> None:
+    """Compare a policy file with its store: what would change, and what cannot.
+
+    Changes nothing. Ends with exit code 1 where they differ.
+    """
+    import os
+
+    from capri.service.changes import PolicyFile
+
+    found = PolicyFile(Path(file), store or os.environ.get("CAPRI_STORE")).differences()
+    for each in found:
+        typer.echo(f"{'cannot' if each.why else 'would change'}  {each}")
+    if found:
+        raise typer.Exit(NOTHING)
+    typer.echo("the file and the store say the same")
+
+
+def apply(
+    file: _FileArgument,
+    store: _StoreOption = None,
+    why: Annotated[str, option("What operations note as the reason.", "TEXT")] = "",
+    rollback_guard: Annotated[str | None, option("As of capri serve.", "PLACE")] = None,
+) -> None:
+    """Change a running policy to what its file says, from the next epoch on.
+
+    One publication for every process of the store, noted with who and why.
+    Where something cannot change, nothing does. See capri diff.
+    """
+    import os
+
+    from capri.cli.store import operator, read_key
+    from capri.errors import ConfigurationError
+    from capri.joint.policy import Capri
+    from capri.service.changes import PolicyFile, asked_for
+
+    known = PolicyFile(Path(file), store or os.environ.get("CAPRI_STORE"))
+    settings, found = known.settings, known.differences()
+    if fixed := [str(each) for each in found if each.why]:
+        raise ConfigurationError("nothing was changed. " + "; ".join(fixed))
+    if not found:
+        typer.echo("the file and the store say the same")
+        return
+    where = rollback_guard or os.environ.get("CAPRI_ROLLBACK_GUARD") or settings.rollback_guard
+    place = store or os.environ.get("CAPRI_STORE") or settings.default_store
+    with Capri.open(place, store_key=read_key(None), rollback_guard=where) as policy:
+        asked = asked_for(settings, [each.setting for each in found])
+        policy.change(**asked, by=operator(), why=why)
+        typer.echo(str(policy.operations[-1]))
+        if policy.mode.name == "frozen":
+            typer.echo(f"it is frozen: capri store mode {place} active goes on learning")
 
 
 def aggregate(

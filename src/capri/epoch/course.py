@@ -12,6 +12,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
+from dataclasses import replace
 from functools import partial
 from threading import RLock
 from time import perf_counter
@@ -29,8 +30,8 @@ from capri.errors import ConfigurationError
 from capri.kernels import Kernel
 from capri.privacy.budget import Budget
 from capri.privacy.certificate import Certificate, Declaration
-from capri.schedule import Schedule
-from capri.spaces import Actions, Contexts, as_contexts
+from capri.schedule import Schedule, ScheduleTerms
+from capri.spaces import Actions, Contexts, FixedActions, as_contexts
 
 ReleaseFunction = Callable[[EpochRecord], object]
 
@@ -158,22 +159,43 @@ class Course:
         """Epochs that were released, learnt from or not yet."""
         return len(self._records) + (self._unlearnt is not None)
 
-    def length(self, epoch: int, decided: int) -> int:
-        """Decisions in an epoch that begins after so many; 0 beyond the horizon."""
-        return int(min(self._schedule.after(decided, epoch), self.learner.longest))
+    @property
+    def schedule(self) -> Schedule:
+        """Lengths of epochs and the horizon, as they are now."""
+        return self._by(self.learner.problem.schedule)
 
-    def shortest(self, epoch: int, decided: int) -> int:
-        """Decisions that an epoch has at least, whatever a release says that is due before it."""
-        return self.learner.shortest(self.length(epoch, decided))
+    def _by(self, terms: ScheduleTerms | None) -> Schedule:
+        if terms is None:
+            return self._schedule
+        first = terms.first_epoch or self.learner.first_epoch
+        return Schedule(first, min(terms.growth, self.learner.growth), terms.horizon)
 
-    def plan(self, epoch: int, decided: int, *, more: int = 0) -> EpochPlan | None:
+    def length(
+        self,
+        epoch: int,
+        decided: int,
+        terms: ScheduleTerms | None = None,
+        *,
+        endless: bool = False,
+    ) -> int:
+        """Decisions in an epoch that begins after so many; 0 beyond the horizon.
+
+        ``terms``: others than those of now. ``endless``: whatever the horizon is.
+        """
+        schedule = self.schedule if terms is None else self._by(terms)
+        schedule = replace(schedule, horizon=None) if endless else schedule
+        return int(min(schedule.after(decided, epoch), self.learner.longest))
+
+    def plan(
+        self, epoch: int, decided: int, *, more: int = 0, endless: bool = False
+    ) -> EpochPlan | None:
         """Plan an epoch from earlier releases and public draws; None at the horizon.
 
-        ``more``: contributions that are expected beyond its length.
+        ``more``: contributions that are expected beyond its length. ``endless``: there is none.
         """
         self.learn()
         started = perf_counter()
-        length = self.length(epoch, decided)
+        length = self.length(epoch, decided, endless=endless)
         plan = None
         if length:
             with one_blas_thread():
@@ -182,11 +204,14 @@ class Course:
         return plan
 
     def adopt(self, problem: Problem) -> None:
-        """Go on with other actions from the next plan on."""
+        """Go on with other actions, limits or terms from the next plan on."""
         self.learn()
         known = self.notices
         with one_blas_thread():
-            self.learner.adopt(problem, self._draws.public)
+            if same_actions(self.learner.problem.actions, problem.actions):
+                self.learner.amend(problem)
+            else:
+                self.learner.adopt(problem, self._draws.public)
         self.hooks.warn(unheard(self.learner.notices, known))
 
     def turn(self) -> Segment | None:
@@ -253,6 +278,13 @@ class Course:
         with one_blas_thread():  # as when it was learnt: a loaded policy goes on to the bit
             self.learner.restore((values["learner"], arrays))
         self._plan_seconds = plan_seconds
+
+
+def same_actions(one: Actions, other: Actions) -> bool:
+    """Whether two versions of the actions are alike."""
+    if not (isinstance(one, FixedActions) and isinstance(other, FixedActions)):
+        return one == other
+    return one.names == other.names and np.array_equal(one.rows, other.rows)
 
 
 class PublicFace(ABC):

@@ -9,7 +9,7 @@ from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.cells import as_numbers, plain
 from capri.checks import is_whole
 from capri.epoch.bounds import Bounds
-from capri.epoch.decisions import DEFAULT, INVALID_CONTEXT, OVER_LIMIT, SHADOW
+from capri.epoch.decisions import DEFAULT, FROZEN, INVALID_CONTEXT, OVER_LIMIT, SHADOW
 from capri.epoch.modes import Mode
 from capri.epoch.problem import Problem
 from capri.epoch.shadow import WEIGHT_BOUND
@@ -287,6 +287,9 @@ def serve(
         named = mode.place(problem.actions)
         action, propensity = chooser.named(named, rows, valid, uniform, available)
         return Served(np.full(count, DEFAULT), np.full(count, -1), action, propensity)
+    if mode.name == "frozen":  # a status for all: how many contexts are sound is private
+        _, action, propensity = chooser.draw(rows, valid, uniform, available)
+        return Served(np.full(count, FROZEN), np.full(count, -1), action, propensity)
     status = np.zeros(count, dtype=np.int64)
     if within is not None:
         status[~within] = OVER_LIMIT

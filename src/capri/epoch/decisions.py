@@ -120,13 +120,14 @@ class VisitStatus(IntEnum):
     OVER_LIMIT = 2  # its user has contributed as often as allowed: counts for nothing
     DEFAULT = 3  # mode "default": the named action was played, nothing is learnt
     SHADOW = 4  # mode "shadow": another system decided, and counts in the shadow estimate alone
+    FROZEN = 5  # mode "frozen": played by what was learnt before, nothing is learnt from it
 
     def __str__(self) -> str:
         return self.name.lower().replace("_", " ")
 
 
 # Plain numbers: looking up a member of an enumeration takes long.
-_, INVALID_CONTEXT, OVER_LIMIT, DEFAULT, SHADOW = (int(status) for status in VisitStatus)
+_, INVALID_CONTEXT, OVER_LIMIT, DEFAULT, SHADOW, FROZEN = (int(status) for status in VisitStatus)
 
 
 @dataclass(frozen=True)

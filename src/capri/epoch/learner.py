@@ -1,7 +1,6 @@
 """What every learner offers. A learner sees plans, releases and public draws; never a user."""
 
 from abc import ABC, abstractmethod
-from copy import copy
 from dataclasses import dataclass
 from math import inf
 from typing import Any, Self
@@ -36,18 +35,14 @@ class Lesson:
 class Learner(ABC):
     """Plans epochs and turns releases into a way to play. Everything it holds is public."""
 
-    _problem: Problem
-
     @property
+    @abstractmethod
     def problem(self) -> Problem:
         """What it plays, with the actions of now."""
-        return self._problem
 
+    @abstractmethod
     def on(self, problem: Problem) -> Self:
         """A copy for a problem with other actions, to restore a state into that knew them."""
-        heir = copy(self)
-        heir._problem = problem
-        return heir
 
     @property
     def notices(self) -> tuple[Notice, ...]:
@@ -57,6 +52,16 @@ class Learner(ABC):
     @abstractmethod
     def plan(self, epoch: int, length: int, generator: np.random.Generator) -> EpochPlan:
         """Decide an epoch before its first decision, from earlier releases and public draws."""
+
+    @property
+    def first_epoch(self) -> int:
+        """Length of a first epoch that fits the noise."""
+        return 1
+
+    @property
+    def growth(self) -> float:
+        """What epochs may grow by at most, from one to the next."""
+        return inf
 
     @property
     def longest(self) -> float:
@@ -91,6 +96,10 @@ class Learner(ABC):
     def adopt(self, problem: Problem, generator: np.random.Generator) -> None:
         """Go on with other actions from the next plan: what was learnt stays by the kernel."""
         self.accepts(problem)
+
+    @abstractmethod
+    def amend(self, problem: Problem) -> None:
+        """Go on with the same actions under other limits, rewards or schedules."""
 
     def keep(self, epoch: int | None) -> None:  # noqa: B027 - most learners keep nothing
         """Of epochs that were under way only this one is left, and its data so far are lost."""

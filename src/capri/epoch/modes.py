@@ -10,6 +10,8 @@ towards the length of its epoch; only in mode "active" does it teach the learner
     default    a named action for everybody, with propensity 1; visits count for nothing. Rules and
                users' own sets still hold: who may not have it gets the default law. Floors and
                ceilings rest
+    frozen     the policy decides by what it has learnt; visits count for nothing, and there is no
+               horizon. So it goes on where the horizon is reached
 """
 
 from dataclasses import dataclass, field
@@ -22,7 +24,7 @@ from capri.errors import ConfigurationError
 from capri.privacy.budget import PrivacyModel
 from capri.spaces import Actions, FixedActions
 
-MODES = ("active", "shadow", "default")
+MODES = ("active", "shadow", "default", "frozen")
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,12 @@ class Mode:
     @property
     def contributes(self) -> bool:
         """Whether visits are in a release, so that users' limits are used up."""
-        return self.name != "default"
+        return self.name in ("active", "shadow")
+
+    @property
+    def endless(self) -> bool:
+        """Whether it goes on beyond the horizon, since visits count for nothing."""
+        return not self.contributes
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""

@@ -12,13 +12,14 @@ from capri.epoch.bounds import Bounds
 from capri.epoch.limits import Limits
 from capri.epoch.rewards import RewardScale, RewardTerms
 from capri.errors import ConfigurationError
-from capri.kernels import Auto, Kernel, check_bounded
+from capri.kernels import Auto, Kernel, check_bounded, check_own
 from capri.privacy.budget import Budget, PrivacyModel, warn_of_large_delta
 from capri.privacy.calibration import laplace_scale, noise_multiplier
-from capri.privacy.mechanism import Norm
+from capri.privacy.mechanism import MECHANISMS, Norm
 from capri.privacy.shuffle import Shuffle
 from capri.privacy.sphere import Sphere, sphere
 from capri.privacy.users import UserLimit
+from capri.schedule import ScheduleTerms
 from capri.spaces import (
     LARGEST_CONTEXT,
     Actions,
@@ -44,6 +45,8 @@ class Problem:
     limits: Limits | None = None
     bounds: Bounds | None = None  # the limits of the actions of now
     shuffle: Shuffle | None = None  # how reports are mixed, where the budget is that of a batch
+    schedule: ScheduleTerms | None = None  # lengths of epochs and horizon, where they were changed
+    norm: Norm | None = None  # of every epoch, where that was told: else plans choose
 
     @property
     def reward_bound(self) -> float:
@@ -79,6 +82,8 @@ class Problem:
         A pure budget never gets Gaussian noise. With a delta, epochs of both kinds mix where a user
         contributes once; else all are of the kind whose noise is less for so many contributions.
         """
+        if self.norm is not None:
+            return (self.norm,)
         if self.model is not PrivacyModel.JOINT:
             return (Norm.L2,)
         if self.budget is None:
@@ -157,6 +162,7 @@ def checked_problem(
     rewards: RewardTerms | None = None,
     limits: Limits | None = None,
     shuffle: Shuffle | None = None,
+    noise: str | None = None,
 ) -> Problem:
     """Build a :class:`Problem`, or say what is wrong with it."""
     if isinstance(kernel, str) and kernel == "auto":
@@ -196,6 +202,7 @@ def checked_problem(
         bounds=None if limits is None else limits.of(offered, contexts),
         shuffle=shuffle,
     )
+    problem = replace(problem, norm=_norm_of(problem, noise))
     if shuffle is not None:
         _check_mixing(problem)
     if problem.rewards.measured and problem.model is not PrivacyModel.JOINT:
@@ -208,6 +215,19 @@ def checked_problem(
         problem.least_noise(2)  # refuses a budget that cannot be kept
         warn_of_large_delta(budget, stacklevel=3)  # whoever builds the policy
     return problem
+
+
+def _norm_of(problem: Problem, noise: str | None) -> Norm | None:
+    """The norm of all epochs by the name of their noise; None leaves the choice to plans."""
+    if noise is None:
+        return None
+    norms = {mechanism.name: norm for norm, mechanism in MECHANISMS.items()}
+    one_of("noise", noise, tuple(norms))
+    if problem.model is not PrivacyModel.JOINT:
+        raise ConfigurationError(
+            "noise is chosen for the sums of a curator, model='joint': reports have their own"
+        )
+    return norms[noise]
 
 
 def _check_mixing(problem: Problem) -> None:
@@ -228,6 +248,7 @@ def _check_reach(problem: Problem) -> None:
         return
     # The farthest contexts that are served.
     farthest = problem.actions.pairs(np.full((1, contexts.dimension), LARGEST_CONTEXT))[0]
+    check_own(kernel, farthest.shape[1])
     with np.errstate(all="ignore"):
         kernel(farthest, -farthest)
     if isinstance(contexts, ContextPool) and kernel.constant_diagonal is None:

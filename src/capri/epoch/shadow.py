@@ -7,7 +7,7 @@ propensity scores, clipped at the public bound ``W``: never above what it is wor
 ``s = w / W``, ``r = y / B`` and their product: split over four corners where Laplace noise is to be
 had (:mod:`capri.privacy.corners`), and else
 
-    [ s r,  s,  r ] / sqrt(3)
+    (2/3) [ s r,  s - 1/2,  r ]
 
 whose norm is at most 1 whatever the values are; ``w (c + y) = w y + c w``. The sum over the visits
 of an epoch passes the gate by itself, with the whole budget: a visit is in this sum or in that of
@@ -15,7 +15,7 @@ the learner, never in both.
 """
 
 from dataclasses import asdict, dataclass
-from math import hypot, sqrt
+from math import hypot
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 # The public bound W on a weight.
 WEIGHT_BOUND = 10.0
 _COORDINATES = 3
+# What brings the longest vector, s = r = 1, to norm 1.
+_SHARE = 2 / 3
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,8 @@ class ShadowSum:
         return f"ShadowSum(epoch={self._epoch})"
 
     def add(self, weights: FloatArray, rewards: FloatArray) -> None:
-        """Messages of visits that count; no reward counts as the middle of the range."""
+        """Messages of visits; no reward counts as the middle of the range."""
+        self.visits += len(weights)
         self.units += self.messages(weights, rewards).sum(axis=0)
 
     def messages(self, weights: FloatArray, rewards: FloatArray) -> IntArray:
@@ -95,7 +98,7 @@ class ShadowSum:
             reward = np.nan_to_num(self._scale.learnt(rewards), nan=0.0) / self._scale.bound
             if isinstance(self.layout, CornerLayout):
                 return self.layout.messages(share, reward)
-            message = np.stack([share * reward, share, reward], axis=1) / sqrt(_COORDINATES)
+            message = _SHARE * np.stack([share * reward, share - 0.5, reward], axis=1)
             return self.layout.bounded(message)
 
     def _read(self, numbers: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -103,9 +106,9 @@ class ShadowSum:
         if isinstance(self.layout, CornerLayout):
             sums, deviations = self.layout.read(numbers)
             return sums / self.visits, deviations / self.visits
-        scale = sqrt(_COORDINATES) / self.visits
+        scale = 1 / (_SHARE * self.visits)
         noise = np.full(_COORDINATES, self.layout.deviation("main"))
-        return numbers * scale, noise * scale
+        return numbers * scale + [0.0, 0.5, 0.0], noise * scale
 
     def release(self, gate: "Gate") -> tuple[ShadowRecord, ReleaseEvent | None]:
         """Pass the gate."""

@@ -1,6 +1,5 @@
 """What anybody may ask of a curator's policy: its promise, its account, what it believes."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Self
@@ -10,15 +9,15 @@ from capri.epoch.rewards import rescaled
 from capri.epoch.storage import configuration_digest
 from capri.errors import BudgetError, ConfigurationError
 from capri.joint.engine import Engine
-from capri.learners.explain import explain
+from capri.learners.explain import explain, releases_prior
 from capri.learners.explanation import Explanation
 from capri.learners.presets import Options
-from capri.learners.start import Prior
-from capri.learners.start.releases import releases_prior
+from capri.learners.prior import Prior
 from capri.privacy.budget import NOTHING, PrivacyModel, Promise
-from capri.privacy.certificate import Certificate
+from capri.privacy.certificate import Certificate, certify_policy
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger
+from capri.privacy.mechanism import Norm
 from capri.store.persistence import Configuration
 from capri.streams import Streams
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from capri.forecast.result import Forecast
 
 
-class Asking(ABC):
+class Asking:
     """The public side of :class:`capri.Capri`: nothing here knows of users."""
 
     _engine: Engine
@@ -42,18 +41,25 @@ class Asking(ABC):
         """Spaces, bounds and the promise; its actions may be new."""
         return self._engine.course.learner.problem
 
-    @abstractmethod
     def _certify(self, **wanted: Any) -> Certificate:
-        """The certificate of this policy."""
+        wanted = {"private": not self._streams.simulated} | wanted
+        return certify_policy(
+            model=self.problem.model,
+            limit=self.problem.limit,
+            composition=self.problem.composition,
+            ledger=self._ledger,
+            norms=(Norm.L2,) if self.preset == "paper" else self.problem.norms,
+            **wanted,
+        )
 
-    @abstractmethod
     def _configuration(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """What it was built from, as its file says it."""
+        return self._configured.described(self.problem)
 
     @property
     def horizon(self) -> int | None:
-        """Decisions the policy was built for; None for any number."""
-        return self._configured.horizon
+        """Decisions there may be; None for any number."""
+        return self._configured.now(self._engine.state.latest(self._engine.state.view)).horizon
 
     @property
     def preset(self) -> str:
@@ -63,7 +69,7 @@ class Asking(ABC):
     @property
     def options(self) -> Options:
         """The choices of its preset."""
-        return self._configured.options
+        return self._configured.now(self.problem).options
 
     @property
     def stored(self) -> bool:

@@ -62,7 +62,6 @@ class Decider:
         streams: Streams,
         ids: DecisionIds,
         *,
-        horizon: int | None,
         retention: float,
         now: Callable[[], float],
     ) -> None:
@@ -71,7 +70,7 @@ class Decider:
         self._repository, self._rows, self._ids = state.repository, state.repository.rows, ids
         self._problem = state.problem
         self._retention, self._now = retention, now
-        self.slots = SlotBook(state, streams, horizon)
+        self.slots = SlotBook(state, streams)
         self._last: Slots | None = None  # what was played last, most likely the next one, too
 
     # -- deciding ---------------------------------------------------------------------------------

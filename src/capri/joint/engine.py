@@ -7,12 +7,14 @@ taken is the pace (:mod:`capri.joint.pace`); which steps there are is said in
 :mod:`capri.joint.loop`.
 """
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
+from threading import Thread, current_thread
 from typing import Any
 
 from capri.epoch.course import Course
@@ -31,9 +33,10 @@ from capri.joint.state import PublicState, repeated
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger, ReleaseEvent
 from capri.privacy.users import UserId, check_users, user_digest
-from capri.store.codec import PlainCodec
+from capri.store.codec import PlainCodec, packed
 from capri.store.memory import MemoryRepository
-from capri.store.repository import Forgotten, Repository, Rows, kept_actions
+from capri.store.persistence import Described
+from capri.store.repository import Forgotten, Repository, Rows, kept_version
 from capri.store.view import Unit
 from capri.streams import Streams
 
@@ -158,7 +161,6 @@ class Engine:
             self.loop.plan_now,
             streams,
             self.ids,
-            horizon=horizon,
             retention=retention,
             now=clock,
         )
@@ -199,54 +201,74 @@ class Engine:
         """Who decides, as this process last read it."""
         return (self.state.view if self.closed else self.state.look()).mode
 
-    def set_mode(self, mode: Mode) -> None:
-        """From the next decision on, in every process: each compares the generation."""
+    def set_mode(self, mode: Mode, noted: dict[str, str], *, unless: str = "") -> None:
+        """From the next decision on, in every process: each compares the generation.
 
-        def prepare() -> Callable[[Unit], None]:
+        ``noted``: by whom and why. ``unless``: nothing happens where it is this mode already.
+        """
+
+        def prepare() -> Callable[[Unit], None] | None:
+            if self.state.ground.mode.name == unless:
+                return None
             for problem in self.state.problems(self.state.ground):
                 mode.check(problem.actions)
 
             def change(unit: Unit) -> None:
                 _, generation = self.state.current(unit)
-                record = mode.to_dict()
+                record = mode.to_dict() | noted
                 self.repository.note_operation(unit, generation, "mode", record, self.clock())
 
             return change
 
         self._publish_change(prepare)
 
-    def replace_actions(self, renewed: Callable[[Problem], Problem]) -> None:
+    def change(
+        self,
+        renewed: Callable[[Problem, int], Problem],
+        configured: Callable[[Problem], Described] | None,
+        record: dict[str, Any],
+    ) -> None:
         """From the next epoch on that is not planned yet, in every process.
 
-        One that was asked for before and never played is gone. ``renewed`` gives the problem with
-        the new actions in the place of the latest ones.
+        What was asked for before and never played is replaced. ``renewed`` gives the next version
+        of the problem, from the latest one and the slot up to which epochs are planned;
+        ``configured`` what a policy of that version is built from, None where only actions change.
         """
         repository = self.repository
 
         def prepare() -> Callable[[Unit], None]:
-            problem = renewed(self.state.problems(self.state.ground)[-1])
-            kept = kept_actions(problem, repository.codec)
-            digest, count = repository.codec.mark(kept).hex(), problem.actions.count
+            ground = self.state.ground
+            planned = max((each.first + each.length for each in ground.epochs), default=0)
+            problem = renewed(self.state.latest(ground), planned)
+            kept = kept_version(problem, repository.codec)
+            digest = repository.codec.mark(kept).hex()
+            count = problem.actions.count
+            before = kept_version(self.state.problem, repository.codec)
+            described = None if configured is None else packed(*configured(problem))
 
             def change(unit: Unit) -> None:
                 _, generation = self.state.current(unit)
+                if described is not None:
+                    repository.reconfigure(unit, before, described)
                 unit.delete("catalogues", epoch=None)  # one that was never played
                 unit.insert("catalogues", [(generation + 1, None, kept)])
-                record = {"version": generation + 1, "actions": count, "digest": digest}
-                repository.note_operation(unit, generation, "catalogue", record, self.clock())
+                kind = "catalogue" if described is None else "settings"
+                told = {"version": generation + 1, "actions": count, "digest": digest} | record
+                repository.note_operation(unit, generation, kind, told, self.clock())
 
             return change
 
         self._publish_change(prepare)
 
-    def _publish_change(self, prepare: Callable[[], Callable[[Unit], None]]) -> None:
+    def _publish_change(self, prepare: Callable[[], Callable[[Unit], None] | None]) -> None:
         """A change by an operator is one publication, seen by every process."""
 
         def step() -> None:
             with self.state.lock:
                 self.state.refresh()
-                self.state.write(prepare())
-                self.state.refresh()  # and let the anchor know
+                if (change := prepare()) is not None:
+                    self.state.write(change)
+                    self.state.refresh()  # and let the rollback guard know
 
         repeated(self.state, step)
 
@@ -280,7 +302,6 @@ class Engine:
         issued, view = self.state.read()
         newest = max((epoch.number for epoch in view.epochs), default=0)
         released = view.epochs[0].number - 1 if view.epochs else len(self.course.records)
-        lasts = self.state.problem.rewards.epoch_time
         return Progress(
             decided=issued,
             released=released,
@@ -293,7 +314,9 @@ class Engine:
                     open=epoch.number == newest and epoch.last is None,
                     closes=epoch.closes,
                     closes_at=epoch.closes_at,
-                    ends_at=end_by_clock(epoch.began, lasts) if epoch.last is None else None,
+                    ends_at=None
+                    if epoch.last is not None
+                    else end_by_clock(epoch.began, self.state.terms(view, epoch.number).epoch_time),
                 )
                 for epoch in view.epochs
                 if epoch.accepts and epoch.first <= issued
@@ -354,4 +377,18 @@ def in_memory(problem: Problem, streams: Streams, course: Course) -> MemoryRepos
     ids = SIMULATED if streams.simulated else DecisionIds()
     values, arrays = course.state()
     law = {"course": values, "plan_seconds": 0.0, "played": 0}, arrays
-    return MemoryRepository(stored_columns(problem), ids, law, kept_actions(problem, PlainCodec()))
+    return MemoryRepository(stored_columns(problem), ids, law, kept_version(problem, PlainCodec()))
+
+
+def shut(engine: Engine, process: int) -> None:
+    """Close an engine: not in a forked child: the connections are its parent's.
+
+    The last one to hold a policy may be its own planner, which can wait neither for itself nor for
+    a transaction that it is in: then another thread closes.
+    """
+    if os.getpid() != process:
+        return
+    if engine.pace.runs_in(current_thread()):
+        Thread(target=engine.close, name="capri-closing", daemon=True).start()
+    else:
+        engine.close()

@@ -90,8 +90,8 @@ class EpochLoop:
 
     def _deadlines(self) -> Iterator[float]:
         """Public times at which something is due: none follows from how long a step took."""
-        lasts = self.state.problem.rewards.epoch_time
         for epoch in self.state.ground.epochs:
+            lasts = self.state.terms(self.state.ground, epoch.number).epoch_time
             if epoch.state == CLOSED:
                 yield self.releases.moment(epoch)
             elif epoch.closes_at is not None and epoch.state == WAITING:
@@ -230,7 +230,7 @@ class EpochLoop:
         A wait by time begins when the epoch was full; where its last slots are still to come, with
         the first decision of the next one (:meth:`~capri.joint.slots.SlotBook.count`).
         """
-        terms, closes_at = self.state.problem.rewards, None
+        terms, closes_at = self.state.terms(self.state.ground, epoch.number), None
         closes = None if isinstance(terms.wait, timedelta) else last + terms.wait
         if isinstance(terms.wait, timedelta) and at_once:
             now = self.state.now()
@@ -306,7 +306,7 @@ class EpochLoop:
         """
         newest = self.state.ground.newest
         number = self.state.following()
-        if self.state.course.length(number, first) == 0:
+        if self.state.length(number, first) == 0:
             if newest is not None and self.state.issued >= newest.first + newest.length:
                 self.end(newest)  # the last one: its wait begins
             if self._ledger is not None:
@@ -333,7 +333,13 @@ class EpochLoop:
         renewed = None if coming is None else self.state.versions[coming]
         version = self.state.catalogue if coming is None else coming
         self._advance(
-            PlanRequest(plan=(number, first), renewed=renewed, catalogue=version), publish
+            PlanRequest(
+                plan=(number, first),
+                endless=self.state.ground.mode.endless,
+                renewed=renewed,
+                catalogue=version,
+            ),
+            publish,
         )
         return True
 

@@ -55,15 +55,16 @@ class PlanRequest:
     """What to compute: learn from a release, turn the newest epoch, plan the next, in this order.
 
     ``learn`` is the number of an epoch; its ``release`` is None where none of its slots was used.
-    ``plan`` is the number of an epoch and the slot it begins at; ``renewed`` the problem with the
-    actions that it begins with, where these are new. ``catalogue`` is the version of the actions
-    that are known afterwards.
+    ``plan`` is the number of an epoch and the slot it begins at, ``endless`` whether it may lie
+    beyond the horizon; ``renewed`` the problem in the version that it begins with, where that is
+    new. ``catalogue`` is the version that is known afterwards.
     """
 
     learn: int | None = None
     release: Release | None = None
     turn: bool = False
     plan: tuple[int, int] | None = None
+    endless: bool = False
     renewed: Problem | None = None
     catalogue: int = 0
     codec: Codec = field(default_factory=BytesCodec)
@@ -96,7 +97,7 @@ def planned(course: Course, request: PlanRequest, played: int) -> PlanResult:
     if request.renewed is not None:
         course.adopt(request.renewed)
     if request.plan is not None:
-        plan = course.plan(*request.plan)
+        plan = course.plan(*request.plan, endless=request.endless)
         segment = None if plan is None else plan.opening
     chooser = None
     if request.turn or plan is not None:
@@ -229,7 +230,7 @@ class PlannerProcess:
 def _at_home(result: PlanResult, problem: Problem, streams: Streams) -> PlanResult:
     """A result that came from elsewhere, with the problem and the draws of this process."""
     course: Any = result.course
-    course._draws, course.learner._problem = streams, problem
+    course._draws, course.learner = streams, course.learner.on(problem)
     if result.chooser is not None:
         result.chooser._problem = problem
     return result

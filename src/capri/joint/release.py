@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
-from capri.epoch.decisions import DEFAULT, SHADOW
+from capri.epoch.decisions import DEFAULT, FROZEN, SHADOW
 from capri.epoch.encode import Encoder
 from capri.epoch.plan import EpochPlan, Segment
 from capri.epoch.problem import Problem
@@ -147,7 +147,7 @@ def settled_sum(
         which = np.searchsorted(np.asarray(starts), numbers, side="right") - 1
         # By the mode, which is public. A visit that is void for another reason is counted.
         apart = (played.status == SHADOW) | (played.status >= VOID)
-        teaching = ~apart & (played.status != DEFAULT)
+        teaching = ~apart & ~np.isin(played.status, (DEFAULT, FROZEN))
         counts += np.bincount(which[teaching], minlength=len(segments))
         combined = np.full(len(numbers), np.nan)
         combined[np.searchsorted(numbers, rewarded)] = rewards
@@ -155,9 +155,10 @@ def settled_sum(
         if apart.any():
             if shadow is None:
                 shadow = ShadowSum(problem, plan.layout.norm, plan.epoch, plan.capacity)
-            shadow.visits += int(np.count_nonzero(apart))
-            chosen = played.status == SHADOW
-            shadow.add(played.propensity[chosen], values[chosen])
+            # A void visit is one of weight 0 without a reward.
+            good = played.status[apart] == SHADOW
+            weights, told = played.propensity[apart], values[apart]
+            shadow.add(np.where(good, weights, 0.0), np.where(good, told, np.nan))
         for place, segment in enumerate(segments):
             mine = np.flatnonzero((which == place) & (played.status == 0))
             pairs = _pairs(problem, played.numbers[mine], played.action[mine])
@@ -308,7 +309,7 @@ class Releases:
         if epoch is None:
             return
         assert epoch.last is not None
-        self.repository.note()  # an older copy, or an anchor that is away, ends it here
+        self.repository.note()  # an older copy, or a rollback guard that is away, ends it here
         self.settle(number)
         first, last = epoch.first, epoch.last
         _, missed = moment_of(self._first_moment(epoch), self._ready(number))
@@ -328,7 +329,7 @@ class Releases:
 
         self._state.write(release)
         self.drop_sums()
-        self.unclean = True  # also if the anchor is away now
+        self.unclean = True  # also if the rollback guard is away now
         self.repository.note()  # at once: from here on an older copy would release these data again
         drawn, departures = self._departed.pop(number, (b"", []))
         if drawn == mark:  # else another process has published its own

@@ -36,8 +36,8 @@ class Rewards:
 
     def __init__(self, state: PublicState) -> None:
         self._repository, self._state, self._now = state.repository, state, state.now
-        self._rows, self._terms = state.repository.rows, state.problem.rewards
-        self._rule, self._keyed = self._terms.rule, self._terms.rule.keyed
+        self._rows, self._rule = state.repository.rows, state.problem.rewards.rule
+        self._keyed = self._rule.keyed
 
     def reward(self, numbers: IntArray, values: FloatArray, keys: Sequence[str] | None) -> IntArray:
         """Keep the rewards that are awaited; a status for each."""
@@ -69,7 +69,7 @@ class Rewards:
         known = (numbers >= 0) & (numbers < issued)
         now, awaited = self._now(), np.zeros(len(numbers), dtype=np.bool_)
         for epoch, own in open_for:
-            if not epoch.is_past(issued, now) and not self._is_late(epoch, now):
+            if not epoch.is_past(issued, now) and not self._is_late(view, epoch, now):
                 awaited |= own & known
         statuses = np.where(known, LATE, UNKNOWN)
         places = np.flatnonzero(awaited)
@@ -78,13 +78,16 @@ class Rewards:
             statuses[places] = self._accept(unit, numbers[places], values[places], own_names)
         return statuses
 
-    def _is_late(self, epoch: EpochRow, now: float) -> bool:
+    def _is_late(self, view: View, epoch: EpochRow, now: float) -> bool:
         """Whether an epoch that nobody has ended yet is past its time, by the clock alone."""
-        wait, ended = self._terms.wait, epoch.filled
-        if epoch.state != OPEN or not isinstance(wait, timedelta):
+        if epoch.state != OPEN or not self._state.timed:
             return False
-        if ended is None and epoch.began is not None and self._terms.epoch_time is not None:
-            ended = epoch.began + self._terms.epoch_time.total_seconds()
+        terms, ended = self._state.terms(view, epoch.number), epoch.filled
+        wait = terms.wait
+        if not isinstance(wait, timedelta):
+            return False
+        if ended is None and epoch.began is not None and terms.epoch_time is not None:
+            ended = epoch.began + terms.epoch_time.total_seconds()
         return ended is not None and now >= ended + wait.total_seconds()
 
     def _accept(

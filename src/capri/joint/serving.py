@@ -5,27 +5,31 @@ Shapes, types, keys and ids are public and may be refused. Values are private an
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.cells import number_or_missing
-from capri.choices import as_wanted, successor
+from capri.choices import as_wanted
 from capri.epoch.available import Sets, given_sets
 from capri.epoch.decide import Logged, as_logged
 from capri.epoch.decisions import NOBODY, Decision, DecisionIds, Decisions, decision_rewards
 from capri.epoch.modes import Mode, Operation, checked_mode
 from capri.epoch.plan import EpochPlan, Segment
-from capri.epoch.problem import Problem, with_actions
+from capri.epoch.problem import Problem
 from capri.epoch.rewards import RewardStatus, warn_of_ignored
 from capri.epoch.shadow import ShadowRecord
 from capri.errors import BudgetError, ConfigurationError, ShapeError
+from capri.joint.changes import changed, plain, schedule_terms
 from capri.joint.decisions import Visits
 from capri.joint.engine import Engine, Progress, RepositoryUsers
 from capri.joint.state import repeated
 from capri.privacy.users import UserId, check_users
-from capri.spaces import Contexts, FixedActions, as_contexts, as_visits
+from capri.spaces import Contexts, as_contexts, as_visits
+from capri.store.persistence import Configuration
 from capri.store.repository import Forgotten
 from capri.streams import Streams
 
@@ -34,6 +38,7 @@ class Serving(ABC):
     """What :class:`capri.Capri` does for users, over an engine."""
 
     _engine: Engine
+    _configured: Configuration
     _streams: Streams
     _users: RepositoryUsers | None
     _ids: DecisionIds
@@ -334,18 +339,62 @@ class Serving(ABC):
         """What the policy would have been worth, for each released epoch with shadow visits."""
         return self._engine.shadows()
 
-    def set_mode(self, mode: str, *, action: str | int | None = None) -> None:
+    def set_mode(
+        self, mode: str, *, action: str | int | None = None, by: str = "", why: str = ""
+    ) -> None:
         """Let the policy decide ("active"), another system ("shadow"), or nobody ("default").
 
         From the next decision on, in every process of a store. In mode "shadow" callers give
         ``chosen`` and ``chosen_propensity`` and are told what the policy would have done; what that
         would be worth is estimated in private, see :attr:`shadow`. In mode "default" everybody
-        gets ``action``, with propensity 1. Visits take slots in all modes and teach in "active"
-        alone; users' limits are used up in "active" and "shadow".
+        gets ``action``, with propensity 1. In mode "frozen" the policy decides by what it has
+        learnt, learns nothing more, and goes on beyond its horizon. Visits take slots in all modes
+        and teach in "active" alone; users' limits are used up in "active" and "shadow".
+        :attr:`operations` note ``by`` whom and ``why``.
         """
         self._check_process()
         wanted = checked_mode(mode, action, self._engine.course.learner.problem)
-        self._engine.set_mode(wanted)
+        self._engine.set_mode(wanted, _noted(by, why))
+
+    def freeze(self, *, by: str = "", why: str = "") -> None:
+        """Mode "frozen", unless it is that already: another process may have been first."""
+        self._check_process()
+        self._engine.set_mode(Mode("frozen"), _noted(by, why), unless="frozen")
+
+    def change(self, *, by: str = "", why: str = "", **settings: Any) -> None:
+        """Change what may change while a policy runs, from the next epoch on, in one publication.
+
+        ``settings`` as in the constructor: ``actions``, ``limits``, ``reward_wait``,
+        ``missing_reward`` (not to or from "as-estimated"), ``epoch_time``, ``horizon``,
+        ``first_epoch``, ``growth``. Every epoch keeps what it was planned with, so what was asked
+        for takes effect with the next one that is not planned yet, in every process of a store;
+        asking again before replaces it. Whatever else is asked for is refused with the reason.
+        :attr:`operations` note what was changed, ``by`` whom and ``why``.
+        """
+        self._check_process()
+        first = self._configured
+
+        def renewed(latest: Problem, planned: int) -> Problem:
+            terms = schedule_terms(latest, first.horizon, first.options)
+            found = changed(latest, terms, settings, planned)
+            self._engine.course.learner.accepts(found)
+            self.mode.check(found.actions)
+            return found
+
+        def configured(problem: Problem) -> tuple[dict[str, Any], dict[str, Any]]:
+            base = replace(
+                self._engine.state.problem,
+                rewards=problem.rewards,
+                limits=problem.limits,
+                schedule=problem.schedule,
+            )
+            values, arrays = first.described(base)
+            return {**values, "simulated": self._streams.simulated}, arrays
+
+        alone = settings.keys() == {"actions"}
+        noted = {} if alone else {"changed": {k: plain(k, v) for k, v in settings.items()}}
+        record = noted | _noted(by, why)
+        self._engine.change(renewed, None if alone else configured, record)
 
     def replace_actions(self, actions: object) -> None:
         """Offer other actions from the next epoch on; those of the epoch under way stay.
@@ -354,11 +403,9 @@ class Serving(ABC):
         believed to be as good as what is like it, and one of which nothing is known starts from
         the prior. Names keep their meaning where actions are names, and a table is read by the
         schema of the first. Only public data are touched, and no decision that was made changes.
-        On a store a new version is published for every process: it takes effect with the next
-        epoch that is not planned yet, and late rewards and keys of older epochs keep their own.
+        See :meth:`change`.
         """
-        self._check_process()
-        self._engine.replace_actions(self._renewed(actions))
+        self.change(actions=actions)
 
     def forget(self, user: UserId) -> Forgotten:
         """Delete what a store keeps of a user, as far as that can be; says what was found.
@@ -377,17 +424,10 @@ class Serving(ABC):
         check_users([user])
         return self._engine.forget_user(self._users.digests([user])[0])
 
-    def _renewed(self, actions: object) -> Callable[[Problem], Problem]:
-        """A problem with these actions in the place of the latest, or why that cannot be."""
 
-        def renewed(latest: Problem) -> Problem:
-            found = with_actions(latest, successor(latest.actions, actions))
-            self._engine.course.learner.accepts(found)
-            assert isinstance(found.actions, FixedActions)
-            self.mode.check(found.actions)
-            return found
-
-        return renewed
+def _noted(by: str, why: str) -> dict[str, str]:
+    """By whom and why, where that was said."""
+    return {name: each for name, each in (("by", by), ("why", why)) if each}
 
 
 def _checked_texts(

@@ -49,13 +49,11 @@ class _Room(NamedTuple):
 class SlotBook:
     """Hands out the slots of one process."""
 
-    def __init__(self, state: PublicState, streams: Streams, horizon: int | None) -> None:
+    def __init__(self, state: PublicState, streams: Streams) -> None:
         self._repository, self._state, self._streams = state.repository, state, streams
-        self._problem, self._horizon = state.problem, horizon
         self.leased = not (state.repository.single_writer or state.synchronous)
         self._lease: Slots | None = None
         self._room: _Room | None = None
-        self._timed = state.problem.rewards.timed
         self._leasing = OwnLock()
         self._used, self._since = 0, time.monotonic()
 
@@ -72,10 +70,10 @@ class SlotBook:
 
         A call that does not fit before a public boundary ahead takes its slots behind it.
         """
-        first = issued
+        first, horizon = issued, self._state.horizon
         for _ in range(2 + sum(len(epoch.segments) for epoch in view.epochs)):
-            if self._horizon is not None and first + count > self._horizon:
-                self.refuse(count, max(0, self._horizon - issued))
+            if horizon is not None and first + count > horizon:
+                self.refuse(count, max(0, horizon - issued))
             epoch = view.of(first)
             if epoch is None or not epoch.accepts:
                 raise FullError
@@ -86,7 +84,7 @@ class SlotBook:
                     raise FullError
                 self.refuse(count, end - issued)
             if first + count <= end:
-                end = end if self._horizon is None else min(end, self._horizon)
+                end = end if horizon is None else min(end, horizon)
                 return _Room(view, first, end, epoch, segment.number, segment.law)
             if self._state.synchronous:
                 self.refuse(count, end - issued)
@@ -120,7 +118,7 @@ class SlotBook:
                 if epoch.due is None and epoch.closes is not None and epoch.closes < end:
                     self._note(unit, epoch, generation, "due")
                     generation += 1
-        if self._timed:
+        if self._state.timed:
             if slots.epoch.began is None:
                 self._begin_waits(unit, view)
                 self._note(unit, slots.epoch, generation, "began")
@@ -135,8 +133,8 @@ class SlotBook:
 
     def _begin_waits(self, unit: Unit, view: View) -> None:
         """Waits by time that run from the first decision of the epoch that follows."""
-        wait = self._state.problem.rewards.wait
         for waiting in view.waiting:
+            wait = self._state.terms(view, waiting.number).wait
             if isinstance(wait, timedelta) and waiting.closes_at is None:
                 closes_at = self._state.now() + wait.total_seconds()
                 unit.update("epochs", {"closes_at": closes_at}, number=waiting.number)

@@ -11,6 +11,7 @@ from capri.epoch.course import Course
 from capri.epoch.decide import Chooser
 from capri.epoch.plan import EpochPlan, Segment
 from capri.epoch.problem import Problem
+from capri.epoch.rewards import RewardTerms
 from capri.epoch.storage import (
     plan_from_state,
     segment_from_state,
@@ -80,9 +81,11 @@ class PublicState:
         self.drawing = repository.drawing(streams)  # around all that is drawn
         self.law = repository.own_law  # generation of the law that the course stands at
         self._accounted = 0  # releases whose events were told
-        # Actions over time: the problem with each version of them, and that of the course.
+        # The problem with each version of what may change, and that of the course.
         self.versions = {0: problem}
         self.catalogue = 0
+        if self.law < 0 and repository.value("catalogues", "version", version=0) is not None:
+            self.versions, self.catalogue = {}, -1  # it was built otherwise at first
         self.played = 0  # releases behind the law of the newest segment
         self._noted = -1
         if self.law >= 0:  # the course is where the repository is
@@ -91,7 +94,7 @@ class PublicState:
             )
             self.played, self.catalogue = head["played"], head.get("catalogue", 0)
             self.versions = {self.catalogue: problem}
-        self._timed = problem.rewards.timed
+        self.timed = problem.rewards.timed
         self.choosers: dict[int, Chooser] = {}  # of laws that were read already
         self._plans: dict[int, EpochPlan] = {}
         self._segments: dict[tuple[int, int], Segment] = {}
@@ -122,7 +125,9 @@ class PublicState:
         with self._loading:
             for version, kept in actions.items():
                 codec = self.repository.codec
-                self.versions[version] = problem_with(self.problem, kept, codec)
+                found = problem_with(self.problem, kept, codec)
+                self.versions = {**self.versions, version: found}
+                self.timed = self.timed or found.rewards.timed
             if view.generation > self.view.generation:
                 self.view = view
         return issued, view
@@ -134,6 +139,30 @@ class PublicState:
             problem = self.versions[view.catalogue(epoch)]
             self._played_by = view, epoch, problem
         return problem
+
+    def terms(self, view: View, epoch: int) -> RewardTerms:
+        """The rules for rewards that an epoch was planned with."""
+        return self.versions[view.catalogue(epoch)].rewards
+
+    def latest(self, view: View) -> Problem:
+        """What the next epoch to be planned is for."""
+        version = view.coming
+        if version is None:
+            version = max((each for each, _ in view.catalogues), default=0)
+        return self.versions[version]
+
+    @property
+    def horizon(self) -> int | None:
+        """Decisions there may be; None for any number, as where visits count for nothing."""
+        if self.view.mode.endless:
+            return None
+        schedule = self.latest(self.view).schedule
+        return self._horizon if schedule is None else schedule.horizon
+
+    def length(self, number: int, first: int) -> int:
+        """Decisions of an epoch that begins at a slot; 0 at the horizon."""
+        schedule, endless = self.latest(self.ground).schedule, self.ground.mode.endless
+        return self.course.length(number, first, schedule, endless=endless)
 
     def problems(self, view: View) -> list[Problem]:
         """With every version of the actions that is played, or about to be."""
@@ -293,7 +322,7 @@ class PublicState:
             return True
         if issued > epoch.first and self.course.learner.obsolete(epoch.number):
             return True  # what it plays and clips at belongs to a function that has changed
-        limit = self.problem.rewards.epoch_time
+        limit = self.terms(self.ground, epoch.number).epoch_time
         if limit is None or epoch.began is None:
             return False
         return self.now() >= epoch.began + limit.total_seconds()
@@ -302,19 +331,20 @@ class PublicState:
         """The slot at which an epoch takes no more decisions, whatever is planned."""
         length = epoch.length if self.synchronous else self.plan(epoch.number).capacity
         end = epoch.first + length
-        return end if self._horizon is None else min(end, self._horizon)
+        horizon = self.horizon
+        return end if horizon is None else min(end, horizon)
 
     def horizon_reached(self) -> HorizonError:
         """What to say where no decision is left."""
         return HorizonError(
-            f"all {self._horizon} decisions of the horizon are taken: build a new policy, for "
-            "new users or with a new budget, to go on"
+            f"all {self.horizon} decisions of the horizon are taken: raise it by "
+            'policy.change(horizon=...), or go on without learning by set_mode("frozen")'
         )
 
     def is_quiet(self, count: int) -> bool:
         """Whether so many decisions come before the next public event, and nothing is due."""
         epochs = self.ground.epochs
-        if len(epochs) != 1 or self._timed or self.played != self._learnt:
+        if len(epochs) != 1 or self.timed or self.played != self._learnt:
             return False
         issued, generation = self.repository.counter(self.ground)
         if generation != self._noted or generation != self.ground.generation:
@@ -326,7 +356,7 @@ class PublicState:
         """Whether no epoch takes the next slot, and none will."""
         with self.lock:
             view, issued = self.survey(), self.issued
-            return view.of(issued) is None and not self.course.length(self.following(), issued)
+            return view.of(issued) is None and not self.length(self.following(), issued)
 
     def following(self) -> int:
         """The number of the next epoch."""
@@ -342,27 +372,31 @@ class PublicState:
         first = min((epoch.first for epoch in self.look().epochs), default=None)
         return first is not None and self.repository.rows.any_from(first)
 
+    def _shortest(self, issued: int) -> int:
+        """Decisions of the next epoch at least, whatever a release says that is due before it."""
+        return self.course.learner.shortest(self.length(self.following(), issued))
+
     def remaining(self) -> int:
         """Decisions before the next public event; 0 at the horizon."""
         with self.lock:
             view, issued = self.survey(), self.issued
-            newest, wait = view.newest, self.problem.rewards.wait
-            epoch = view.of(issued)
+            newest, epoch = view.newest, view.of(issued)
             if self.synchronous:
                 over = newest is not None and self.is_over(newest, issued)
                 due = [each.closes - issued for each in view.waiting if each.closes is not None]
-                if over and isinstance(wait, int):
-                    due.append(wait)
+                if newest is not None and over:
+                    wait = self.terms(view, newest.number).wait
+                    due += [wait] if isinstance(wait, int) else []
                 told_first = over or any(number <= 0 for number in due)
                 if newest is None or over:
-                    room = self.course.length(self.following(), issued)
+                    room = self.length(self.following(), issued)
                 else:
                     room = newest.first + newest.length - issued
                 if told_first:
-                    room = min(room, self.course.shortest(self.following(), issued))
+                    room = min(room, self._shortest(issued))
                 return min([room, *(number for number in due if number > 0)])
             if epoch is None or not epoch.accepts:
-                return self.course.shortest(self.following(), issued)
+                return self._shortest(issued)
             until = epoch.until(issued)
             if until is not None:
                 return until - issued

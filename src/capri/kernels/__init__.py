@@ -36,6 +36,7 @@ from capri.kernels.basic import (
     random_coefficients,
     scaled_coefficients,
 )
+from capri.kernels.own import BY_TYPE, SHIPPED, check_own, register
 from capri.kernels.stationary import RBF, Lengthscale, Matern, RationalQuadratic, _Stationary
 from capri.schema import Numeric, Schema
 
@@ -55,29 +56,19 @@ __all__ = [
     "RationalQuadratic",
     "Sum",
     "check_bounded",
+    "check_own",
     "from_dict",
     "kernel_by_name",
     "random_coefficients",
+    "register",
     "scaled_coefficients",
     "schema_kernel",
 ]
 
-_BY_TYPE: dict[str, type[Kernel]] = {
-    kind.__name__: kind
-    for kind in (
-        RBF,
-        Matern,
-        RationalQuadratic,
-        Linear,
-        Constant,
-        Categories,
-        Sum,
-        Product,
-        ContextAction,
-        Columns,
-        Auto,
-    )
-}
+for _kind in (RBF, Matern, RationalQuadratic, Linear, Constant, Categories, Sum, Product,
+              ContextAction, Columns, Auto):  # fmt: skip
+    BY_TYPE[_kind.__name__] = _kind
+SHIPPED |= set(BY_TYPE)
 
 
 def from_dict(description: Mapping[str, object]) -> Kernel:
@@ -91,9 +82,12 @@ def from_dict(description: Mapping[str, object]) -> Kernel:
             f"a kernel description must be a mapping, got {type(description).__name__}"
         )
     name = description.get("type")
-    kind = _BY_TYPE.get(name) if isinstance(name, str) else None
+    kind = BY_TYPE.get(name) if isinstance(name, str) else None
     if kind is None:
-        raise ConfigurationError(f"kernel type must be one of {', '.join(_BY_TYPE)}, got {name!r}")
+        raise ConfigurationError(
+            f"kernel type must be one of {', '.join(BY_TYPE)}, got {name!r}: a class of your own "
+            "is registered first, by capri.kernels.register"
+        )
     known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
     given = {key: value for key, value in description.items() if key != "type"}
     unknown = [key for key in given if key not in known]

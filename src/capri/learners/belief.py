@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from math import log, sqrt
 from types import EllipsisType
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, qr, solve_triangular
@@ -51,9 +51,10 @@ class Observation:
     participants: int = 0
 
 
-# Which block of the coefficients (all of them: an ellipsis), what was observed of it, and the
-# release.
-Told = tuple[int | EllipsisType, Observation, FloatArray]
+# Which block of the coefficients: its number, or an ellipsis for all of them.
+Block = int | EllipsisType
+# A block, what was observed of it, and the release.
+Told = tuple[Block, Observation, FloatArray]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -119,7 +120,7 @@ class Posterior:
 
     ``weights``: logarithms of the weights of candidate kernels, where the evidence weighs some.
     ``evidence``: its logarithm, up to what does not depend on the prior. ``doubt``: how far what
-    was known before the first user is from ``f`` (:mod:`capri.learners.start.head`).
+    was known before the first user is from ``f`` (:mod:`capri.learners.warm_start`).
     ``reach``: what the prior's deviations were multiplied by (learners/boundary.py).
     """
 
@@ -148,7 +149,7 @@ class Posterior:
         """What a mixture is restored from."""
         return {"mean": self.mean, "factor": self.factor}
 
-    def mixed(self, mean: FloatArray, apart: FloatArray) -> "Posterior":
+    def mixed(self, mean: FloatArray, apart: FloatArray) -> Self:
         """With another mean, and columns ``apart`` added to the root of the covariance."""
         stacked = np.concatenate([self.factor, apart], axis=1)
         upper = qr(stacked.T, mode="r")[0][: len(mean)]
@@ -225,12 +226,41 @@ def posterior(
 TRUSTED = 1.5
 
 
-class Believed(Protocol):
-    """A posterior, whole or in blocks."""
+class Normal(Protocol):
+    """``N(mean, factor factor^T)``, whole or in blocks."""
 
-    def squares(  # noqa: D102 - as in Posterior
+    @property
+    def mean(self) -> FloatArray: ...  # noqa: D102
+
+    @property
+    def factor(self) -> FloatArray: ...  # noqa: D102
+
+
+class Believed(Normal, Protocol):
+    """A posterior, whole or in blocks: see :class:`Posterior`."""
+
+    @property
+    def weights(self) -> FloatArray | None: ...  # noqa: D102
+
+    @property
+    def evidence(self) -> float: ...  # noqa: D102
+
+    @property
+    def doubt(self) -> int: ...  # noqa: D102
+
+    @property
+    def scale(self) -> float: ...  # noqa: D102
+
+    @property
+    def parts(self) -> dict[str, FloatArray]: ...  # noqa: D102
+
+    def squares(  # noqa: D102
         self, spread: FloatArray, image: FloatArray, constant: float
     ) -> tuple[float, float]: ...
+
+    def error(self, spread: FloatArray) -> float: ...  # noqa: D102
+
+    def mixed(self, mean: FloatArray, apart: FloatArray) -> Self: ...  # noqa: D102
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

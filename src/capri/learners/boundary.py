@@ -36,18 +36,21 @@ import numpy as np
 
 from capri.arrays import FloatArray
 from capri.epoch.problem import Problem
+from capri.features import Span
 from capri.learners.belief import PRIOR_SECOND_MOMENT, Belief, Squares
 
-# Deviation of the level before any release, as a share of B: that of a uniform law on the range.
-LEVEL_DEVIATION = 0.6
+# Deviation of the intercept before any release, as a share of B: that of a uniform law.
+INTERCEPT_DEVIATION = 0.6
+# Public pairs on which kernels are compared: matrices of so many rows squared.
+_PAIRS = 600
 # Squares say how large f is at most, roughly. Only bounds several times too large are corrected.
 _FAR_TOO_LARGE = 0.25
 _LEAST = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
-class Level:
-    """The common level of rewards in a range, in the coordinates of a basis.
+class Intercept:
+    """The intercept of rewards in a range, in the coordinates of a basis.
 
     ``one``: coefficients of the constant 1, as near as the basis can. ``average = E[v]`` under
     uniform play. ``bound``: ``B``.
@@ -58,7 +61,7 @@ class Level:
     bound: float
 
     @classmethod
-    def of(cls, features: FloatArray, bound: float) -> "Level":
+    def of(cls, features: FloatArray, bound: float) -> "Intercept":
         """From coordinates of public pairs under uniform play, by a least-squares fit."""
         gram = features.T @ features / len(features)
         average = features.mean(axis=0)
@@ -68,14 +71,36 @@ class Level:
 
     @property
     def covariance(self) -> FloatArray:
-        """What a level that may be anything in the range adds to the prior."""
-        return np.outer(self.one, self.one) * (LEVEL_DEVIATION * self.bound) ** 2
+        """What an intercept that may be anything in the range adds to the prior."""
+        return np.outer(self.one, self.one) * (INTERCEPT_DEVIATION * self.bound) ** 2
 
     def room(self, mean: FloatArray, factor: FloatArray) -> float:
         """``1 - |m|/B`` and a standard deviation of it: what is left to vary, as a share of B."""
         level = float(self.average @ mean)
         deviation = float(np.linalg.norm(self.average @ factor))
         return room_of(level, deviation, self.bound)
+
+
+def intercept_of(problem: Problem, basis: Span) -> Intercept | None:
+    """The common level of rewards that have a range; None where they may have either sign."""
+    if problem.scale.symmetric:
+        return None
+    return Intercept.of(basis.coordinates(public_pairs(problem)), problem.reward_bound)
+
+
+def public_pairs(problem: Problem) -> FloatArray:
+    """Public pairs under uniform play, the same whenever they are asked for.
+
+    From draws of their own, so that guard rails move no other draw, and a policy that was loaded
+    sees the pairs that it saw before.
+    """
+    generator, actions = np.random.default_rng(0), problem.actions
+    contexts, weights = problem.contexts.support(generator, _PAIRS)
+    if len(contexts) * actions.count <= _PAIRS:
+        pairs = actions.pairs(contexts)
+        return np.asarray(pairs.reshape(-1, pairs.shape[-1]))
+    rows = generator.choice(len(contexts), size=_PAIRS, p=weights)
+    return actions.chosen(contexts[rows], generator.integers(actions.count, size=_PAIRS))
 
 
 def room_of(level: float, deviation: float, bound: float) -> float:

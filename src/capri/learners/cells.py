@@ -23,7 +23,7 @@ from capri.arrays import FloatArray
 from capri.epoch.problem import Problem
 from capri.learners.belief import Observation
 from capri.learners.messages import Question
-from capri.learners.overdispersion import Crowds
+from capri.learners.segments import Support
 from capri.partition import CellFeatures, beginnings, centres_of, nearest, summed
 from capri.privacy.histogram import HistogramLayout, histogram_layout
 from capri.privacy.mechanism import Norm
@@ -54,9 +54,7 @@ def allowed(problem: Problem) -> bool:
     return problem.budget is not None and Norm.L1 in problem.norms
 
 
-def partitions(
-    question: Question, *, length: int, tail_share: float, tau: float, seed: int
-) -> Iterator[Cells]:
+def partitions(question: Question[Support]) -> Iterator[Cells]:
     """Partitions of every size, in the directions in which the belief is least sure."""
     problem, support = question.problem, question.support
     white = support.features @ question.unsettled
@@ -64,7 +62,7 @@ def partitions(
     kept = np.flatnonzero(spread > _NEGLIGIBLE * spread[-1])[::-1][:_DIRECTIONS]
     directions = np.ascontiguousarray(question.unsettled @ vectors[:, kept])
     points = support.features @ directions
-    generator = np.random.default_rng(seed)  # public draws that move no others
+    generator = np.random.default_rng(question.epoch)  # public draws that move no others
     some, weights, first = beginnings(points, support.weights, _SIZES[-1], generator)
     for size in _SIZES:
         if size > len(first) or not _filled(problem, size):
@@ -72,13 +70,13 @@ def partitions(
         centres = centres_of(some, weights, some[first[:size]])
         layout = histogram_layout(
             cells=len(centres),
-            length=4 * length,
+            length=4 * question.length,
             budget=problem.budget,
-            tail_share=_TAIL * tail_share,
+            tail_share=_TAIL * question.tail_share,
             missing=problem.rewards.measured,
             contributions=problem.contributions,
         )
-        features = CellFeatures(question.basis, directions, centres, tau)
+        features = CellFeatures(question.basis, directions, centres, question.tau)
         noise = layout.noise_scale(question.value_bound)
         yield Cells(features, layout, _observation(question, points, centres, noise), noise)
 
@@ -89,7 +87,7 @@ def _filled(problem: Problem, size: int) -> bool:
 
 
 def _observation(
-    question: Question, points: FloatArray, centres: FloatArray, noise: float
+    question: Question[Support], points: FloatArray, centres: FloatArray, noise: float
 ) -> Observation:
     """``H`` and ``R`` of a partition."""
     weights, length, count = question.support.weights, question.answers, len(centres)
@@ -105,16 +103,14 @@ def _observation(
     )
 
 
-def best_of(
-    candidates: Iterator[Cells], question: Question, crowds: Crowds, least: float
-) -> Cells | None:
+def best_of(candidates: Iterator[Cells], question: Question[Support], least: float) -> Cells | None:
     """The partition that leaves less than ``least``, and the least; None where none does.
 
     Partitions come from coarse to fine: where finer ones leave more, still finer ones do, too.
     """
     found, best, worse = None, inf, 0
     for cells in candidates:
-        left = left_over(question, cells.observation, crowds)
+        left = left_over(question, cells.observation)
         if left < best:
             best, worse = left, 0
             found = cells if left < least else found
@@ -125,9 +121,9 @@ def best_of(
     return found
 
 
-def left_over(question: Question, observation: Observation, crowds: Crowds) -> float:
+def left_over(question: Question[Support], observation: Observation) -> float:
     """What the belief expects to be left of the error after an epoch, as a variance."""
-    seen, factor = crowds.seen(observation), question.unsettled
+    seen, factor = question.overdispersion.seen(observation), question.unsettled
     image = seen.design @ factor
     known = image.T @ np.linalg.solve(seen.covariance, image)
     known[np.diag_indices_from(known)] += 1.0

@@ -17,163 +17,133 @@ a new direction keeps its prior, and an old one what was learnt of it.
 Public throughout: bases are made of public rows and beliefs of releases.
 """
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from capri.arrays import FloatArray
 from capri.epoch.play import Conduct, UniformLaw
 from capri.features import Basis, Span, spectral_basis
-from capri.learners.belief import Belief, Posterior, Squares
+from capri.learners.belief import Belief, Squares
 from capri.learners.options import PracticalOptions
-from capri.learners.overdispersion import Crowds
-from capri.learners.reading import Leg
+from capri.learners.overdispersion import Overdispersion
 from capri.learners.response import Response
-from capri.learners.start import HeadStart
+from capri.learners.segments import Pending, PlannedSegment
+from capri.learners.warm_start import WarmStart
 from capri.spaces import Actions, FixedActions
 
 
-@dataclass(frozen=True, eq=False)
-class Passage:
-    """From an old basis to a new one."""
+class ChangeOfBasis(ABC):
+    """From old coefficients to new ones: what all releases said, of the new ones.
 
-    basis: Span
-    matrix: FloatArray  # M, (old rank, new rank)
+    ``more``: blocks of which nothing can be known.
+    """
 
-    def belief(self, belief: Belief) -> Belief:
-        """What all releases said, of the new coefficients."""
-        information = self.matrix.T @ belief.information @ self.matrix
-        return replace(
-            belief,
-            information=(information + information.T) / 2,
-            vector=self.matrix.T @ belief.vector,
-        )
+    more: int = 0
 
-    def crowds(self, crowds: Crowds) -> Crowds:
-        """The same under every size of the crowd."""
-        informations = self.matrix.T @ crowds.informations @ self.matrix
-        return replace(
-            crowds,
-            informations=np.ascontiguousarray((informations + informations.transpose(0, 2, 1)) / 2),
-            vectors=crowds.vectors @ self.matrix,
-        )
+    @abstractmethod
+    def information(self, information: FloatArray) -> FloatArray:
+        """``J`` of the new coefficients; axes before those of ``J`` stay."""
 
-    def head(self, head: HeadStart[Posterior]) -> HeadStart[Posterior]:
-        """What was known before the first user, of the new coefficients."""
-        informations = self.matrix.T @ head.informations @ self.matrix
-        return replace(
-            head,
-            informations=np.ascontiguousarray((informations + informations.transpose(0, 2, 1)) / 2),
-            vectors=head.vectors @ self.matrix,
-        )
-
-    def squares(self, squares: Squares) -> Squares:
-        """What measured squares are compared with, of the new coefficients."""
-        return replace(
-            squares,
-            spread=self.matrix.T @ squares.spread @ self.matrix,
-            image=self.matrix.T @ squares.image,
-        )
-
-    def response(self, response: Response) -> Response:
-        """Who answers, of the new coefficients."""
-        deviating = response.deviating
-        return replace(
-            response,
-            silence=self.belief(response.silence),
-            deviating=None if deviating is None else self.matrix.T @ deviating,
-        )
-
-    def legs(self, legs: Sequence[Leg], width: int) -> tuple[Leg, ...]:
-        """Segments that were played with the old actions and are not read yet.
-
-        Their law is computed once and for all; what was subtracted, ``sum_j theta_j e_j``, has the
-        new coefficients ``M^T theta``.
-        """
-        return tuple(
-            replace(
-                frozen(leg, width),
-                baseline=self.matrix.T @ leg.baseline,
-                design=None,
-                pairs=None,
-            )
-            for leg in legs
-        )
-
-
-@dataclass(frozen=True)
-class Lengthened:
-    """From blocks of some arms to blocks of these and more: of the new ones nothing is known."""
-
-    more: int
-
-    def blocks(self, blocks: FloatArray, *, axis: int = 0) -> FloatArray:
-        """With zeros for arms that were added."""
-        shape = list(blocks.shape)
-        shape[axis] = self.more
-        return np.concatenate([blocks, np.zeros(shape)], axis=axis)
+    @abstractmethod
+    def vector(self, vector: FloatArray) -> FloatArray:
+        """``h`` of the new coefficients; axes before that of ``h`` stay."""
 
     def belief(self, belief: Belief) -> Belief:
         """What all releases said."""
-        return replace(
-            belief,
-            information=self.blocks(belief.information),
-            vector=self.blocks(belief.vector),
-            curious=self.more > 0 and belief.epochs > 0,
-        )
+        information, vector = self.information(belief.information), self.vector(belief.vector)
+        return replace(belief, information=information, vector=vector)
 
-    def crowds(self, crowds: Crowds) -> Crowds:
-        """The same under every size of the crowd."""
-        return replace(
-            crowds,
-            informations=self.blocks(crowds.informations, axis=1),
-            vectors=self.blocks(crowds.vectors, axis=1),
-        )
+    def overdispersion(self, found: Overdispersion) -> Overdispersion:
+        """The same under every number of people."""
+        informations, vectors = self.information(found.informations), self.vector(found.vectors)
+        return replace(found, informations=informations, vectors=vectors)
 
-    def head(self, head: HeadStart[Any]) -> HeadStart[Any]:
+    def warm_start(self, start: WarmStart | None) -> WarmStart | None:
         """What was known before the first user."""
-        return replace(
-            head,
-            informations=self.blocks(head.informations, axis=1),
-            vectors=self.blocks(head.vectors, axis=1),
-        )
+        if start is None:
+            return None
+        informations, vectors = self.information(start.informations), self.vector(start.vectors)
+        return replace(start, informations=informations, vectors=vectors)
 
     def squares(self, squares: Squares) -> Squares:
         """What measured squares are compared with."""
-        return replace(
-            squares, spread=self.blocks(squares.spread), image=self.blocks(squares.image)
-        )
+        spread, image = self.information(squares.spread), self.vector(squares.image)
+        return replace(squares, spread=spread, image=image)
 
     def response(self, response: Response) -> Response:
         """Who answers."""
         deviating = response.deviating
         return replace(
             response,
-            silence=replace(self.belief(response.silence), curious=False),
-            deviating=None if deviating is None else self.blocks(deviating),
+            silence=self.belief(response.silence),
+            deviating=None if deviating is None else self.vector(deviating),
         )
 
-    def legs(self, legs: Sequence[Leg], width: int) -> tuple[Leg, ...]:
-        """Segments that were played before arms were added, with their law as numbers."""
-        return tuple(
-            replace(
-                frozen(leg, width),
-                baseline=self.blocks(leg.baseline),
-                promised=None if leg.promised is None else self.blocks(leg.promised),
-            )
-            for leg in legs
+    def pending(self, pending: Pending, width: int) -> Pending:
+        """Segments that were played with the old actions and are not read yet.
+
+        Their law is computed once and for all; what was subtracted has new coefficients.
+        """
+        return {
+            epoch: tuple(self._segment(each, width) for each in segments)
+            for epoch, segments in pending.items()
+        }
+
+    def _segment(self, segment: PlannedSegment, width: int) -> PlannedSegment:
+        promised = segment.promised
+        return replace(
+            frozen(segment, width),
+            baseline=self.vector(segment.baseline),
+            design=None,
+            promised=None if promised is None else self.information(promised),
+            played=None,
         )
 
 
-def frozen(leg: Leg, width: int) -> Leg:
+@dataclass(frozen=True, eq=False)
+class Passage(ChangeOfBasis):
+    """From an old basis to a new one: ``M^T J M`` and ``M^T h``."""
+
+    basis: Span
+    matrix: FloatArray  # M, (old rank, new rank)
+
+    def information(self, information: FloatArray) -> FloatArray:
+        """``M^T J M``, symmetric but for no rounding."""
+        found = self.matrix.T @ information @ self.matrix
+        return np.ascontiguousarray((found + np.swapaxes(found, -1, -2)) / 2)
+
+    def vector(self, vector: FloatArray) -> FloatArray:
+        """``M^T h``."""
+        return np.asarray(vector @ self.matrix)
+
+
+@dataclass(frozen=True)
+class Lengthened(ChangeOfBasis):
+    """From blocks of some arms to blocks of these and more: of the new ones nothing is known."""
+
+    more: int
+
+    def information(self, information: FloatArray) -> FloatArray:
+        """With zeros for arms that were added."""
+        return self._grown(information, -3)
+
+    def vector(self, vector: FloatArray) -> FloatArray:
+        """With zeros for arms that were added."""
+        return self._grown(vector, -2)
+
+    def _grown(self, blocks: FloatArray, axis: int) -> FloatArray:
+        shape = list(blocks.shape)
+        shape[axis] = self.more
+        return np.concatenate([blocks, np.zeros(shape)], axis=axis)
+
+
+def frozen(segment: PlannedSegment, width: int) -> PlannedSegment:
     """A segment of before the actions were replaced: its law is computed once and for all."""
-    law, actions = leg.stage.law, leg.conduct.actions
-    if law is None:
-        law = leg.conduct.expected(leg.stage.contexts)
-    conduct = Conduct(_widened_actions(actions, width), UniformLaw())
-    return replace(leg, conduct=conduct, stage=replace(leg.stage, law=law), moved=True)
+    law = segment.stage.law_of(segment.conduct)
+    conduct = Conduct(_widened_actions(segment.conduct.actions, width), UniformLaw())
+    return replace(segment, conduct=conduct, stage=replace(segment.stage, law=law), moved=True)
 
 
 def between(

@@ -1,6 +1,6 @@
 """What a learner knows, as JSON values and arrays: everything here is public."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -11,29 +11,25 @@ from capri.epoch.play import Conduct, UniformLaw
 from capri.epoch.problem import Problem
 from capri.epoch.storage import below, named
 from capri.errors import StorageError
-from capri.family import Candidates, Family, ProductBasis
-from capri.features import Basis, Span
-from capri.learners.active import Rehearsal
-from capri.learners.belief import Belief, Expected, Observation, Posterior, Squares
-from capri.learners.messages import Design
-from capri.learners.overdispersion import Crowds
-from capri.learners.priors import EvidencePrior, Prior, ToldPrior
-from capri.learners.reading import Leg
+from capri.features import Span
+from capri.learners.belief import Belief, Expected, Observation, Squares
+from capri.learners.context_law import ContextLaw
+from capri.learners.drift import Drift
+from capri.learners.fit import Fit, PoolTest, Rates
+from capri.learners.model import Knowledge
+from capri.learners.overdispersion import Overdispersion
 from capri.learners.response import Response
-from capri.learners.support import Stage
-from capri.learners.watch import level_of
+from capri.learners.segments import Design, Pending, PlannedSegment, Stage
+from capri.learners.warm_start import WarmStart
 from capri.spaces import ContextPool, FixedActions
 
-Flights = dict[int, tuple[Leg, ...]]
-
-
 # Parts that are stored under names of their own.
-_APART = (Observation, Belief, Expected)
+_APART = (dict, Belief, Expected)
 _USUAL = (("curious", False), ("ends", False), ("size", None))
 
 
 def apart(
-    name: str, thing: Belief | Rehearsal | Design | Response | Crowds | Squares | Expected
+    name: str, thing: Belief | Design | Response | Overdispersion | Squares | Expected
 ) -> State:
     """The fields of a dataclass: plain values, and arrays under ``name.field``."""
     values, arrays = {}, {}
@@ -46,47 +42,69 @@ def apart(
     return values, arrays
 
 
-def prior_state(basis: Span, prior: Prior, state: Posterior) -> State:
-    """Coordinates, what was believed of them, and what the evidence made of it."""
-    if isinstance(basis, Basis):
-        assert isinstance(prior, ToldPrior)
-        return {}, {
-            "basis.pivots": basis.pivots,
-            "basis.transform": basis.transform,
-            "basis.spectrum": prior.spectrum,
-        }
-    assert isinstance(prior, EvidencePrior)
-    assert state.weights is not None
-    family = prior.family
-    values, arrays = family.basis.state()
-    for side in ("contexts", "actions"):
-        candidates = getattr(family, side)
-        values[side] = list(candidates.names)
-        arrays |= {
-            f"{side}.covariances": candidates.covariances,
-            f"{side}.shares": candidates.shares,
-        }
-    return {"family": values}, named("basis", arrays | {"weights": state.weights})
+def knowledge_state(known: Knowledge) -> State:
+    """Model, belief, law, and the segments of epochs that are not read yet."""
+    values, arrays = known.model.state(known.posterior)
+    if known.problem.sends_products:
+        values["context_law"], law = known.context_law.state()
+        values["comers"] = asdict(known.pool_test)
+        arrays |= named("context_law", law)
+    values["belief"], belief = apart("belief", known.belief)
+    values["stage"] = {"is_pool": known.stage.is_pool}
+    conduct_values, conduct = known.conduct.state()
+    arrays |= belief | conduct | stage_arrays(known.stage)
+    arrays |= apart("crowds", known.overdispersion)[1]
+    values["squares"], squares = apart("squares", known.squares)
+    values["flights"], pending = pending_state(known.pending)
+    arrays |= squares | pending
+    if known.problem.rewards.measured:
+        answers, response = response_state(known.response)
+        values |= answers | {"rates": asdict(known.rates)}
+        arrays |= response
+    if known.warm_start is not None:
+        values["doubt"] = known.posterior.doubt
+        arrays |= named("head", vars(known.warm_start)) | named("mixed", known.posterior.parts)
+    values |= {"fit": asdict(known.fit), "drift": asdict(known.drift)}
+    return values | conduct_values, arrays
 
 
-def prior_from(
-    problem: Problem, prior: Prior, values: dict[str, Any], arrays: dict[str, FloatArray]
-) -> tuple[Span, Prior, FloatArray | None]:
-    """The inverse of :func:`prior_state`; ``prior`` is one of the same kind."""
-    own = below("basis", arrays)
-    if isinstance(prior, ToldPrior):
-        basis = Basis(problem.kernel, own["pivots"], own["transform"])
-        level = level_of(problem, basis)
-        return basis, replace(prior, spectrum=own["spectrum"], level=level), None
-    assert isinstance(prior, EvidencePrior)
-    described = values["family"]
-    sides = [
-        Candidates(own[f"{side}.covariances"], own[f"{side}.shares"], tuple(described[side]))
-        for side in ("contexts", "actions")
-    ]
-    family = Family(ProductBasis.from_state(described, own), *sides)
-    level = level_of(problem, family.basis)
-    return family.basis, replace(prior, family=family, level=level), own["weights"]
+def knowledge_from(known: Knowledge, state: State) -> Knowledge:
+    """The inverse of :func:`knowledge_state`, for the same problem and a model of its kind."""
+    (values, arrays), problem = state, known.problem
+    model, weights = known.model.restored(problem, values, arrays)
+    belief = Belief(**below("belief", arrays), **values["belief"])
+    start, posterior = None, model.prior.again(belief, weights)
+    if "doubt" in values:  # something was known before the first user
+        start, doubt = WarmStart(**below("head", arrays)), values["doubt"]
+        posterior = model.prior.again(start.added(belief, doubt), weights)
+        posterior = replace(posterior, doubt=doubt, **below("mixed", arrays))  # type: ignore[type-var]
+    law, pool_test = known.context_law, known.pool_test
+    if "context_law" in values:
+        law = ContextLaw.from_state(values["context_law"], below("context_law", arrays))
+        comers = values["comers"]
+        pool_test = PoolTest(**comers | {"fit": Fit(**comers["fit"])})
+    response, rates = Response.unknown(*belief.vector.shape), Rates()
+    if "response" in values:
+        response, rates = response_from(values, arrays), Rates(**values["rates"])
+    conduct = Conduct.from_state(values, arrays, model.basis, problem.actions)
+    return replace(
+        known,
+        model=model,
+        belief=belief,
+        posterior=posterior,
+        overdispersion=Overdispersion(**below("crowds", arrays)),
+        squares=Squares(**below("squares", arrays), **values["squares"]),
+        response=response,
+        context_law=law,
+        conduct=conduct.within(problem.bounds),
+        stage=stage_from(problem, values["stage"], arrays),
+        drift=Drift(**values["drift"]),
+        fit=Fit(**values["fit"]),
+        rates=rates,
+        pool_test=pool_test,
+        warm_start=start,
+        pending=pending_from(values["flights"], arrays, problem, model.basis),
+    )
 
 
 def stage_arrays(stage: Stage) -> dict[str, FloatArray]:
@@ -141,7 +159,7 @@ def design_from(values: dict[str, Any], arrays: dict[str, FloatArray]) -> Design
         image=parts.pop("squares.image"),
         constant=plain.pop("constant"),
     )
-    return Design(observation=observation, squares=squares, **parts, **plain)
+    return Design(observations={...: observation}, squares=squares, **parts, **plain)
 
 
 def response_state(response: Response) -> State:
@@ -157,32 +175,32 @@ def response_from(values: dict[str, Any], arrays: dict[str, FloatArray]) -> Resp
     return Response(silence=silence, **below("response", arrays), **values["response"])
 
 
-def flights_state(flights: Flights) -> tuple[list[dict[str, Any]], dict[str, FloatArray]]:
-    """All legs of epochs that are not read yet."""
+def pending_state(pending: Pending) -> tuple[list[dict[str, Any]], dict[str, FloatArray]]:
+    """All segments of epochs that are not read yet."""
     values: list[dict[str, Any]] = []
     arrays: dict[str, FloatArray] = {}
-    for epoch, legs in flights.items():
+    for epoch, segments in pending.items():
         kept = []
-        for place, leg in enumerate(legs):
-            conduct, own = leg.conduct.state()
-            own |= stage_arrays(leg.stage)
-            own["baseline"] = leg.baseline
+        for place, segment in enumerate(segments):
+            conduct, own = segment.conduct.state()
+            own |= stage_arrays(segment.stage)
+            own["baseline"] = segment.baseline
             entry = {
                 "conduct": conduct,
-                "stage": {"is_pool": leg.stage.is_pool},
-                "value_bound": leg.value_bound,
-                "learnt": leg.learnt,
+                "stage": {"is_pool": segment.stage.is_pool},
+                "value_bound": segment.value_bound,
+                "learnt": segment.learnt,
                 "design": None,
             }
-            if leg.moved:
-                assert isinstance(leg.conduct.actions, FixedActions)
-                assert leg.stage.law is not None
+            if segment.moved:
+                assert isinstance(segment.conduct.actions, FixedActions)
+                assert segment.stage.law is not None
                 entry["moved"] = True
-                own |= {"actions": leg.conduct.actions.rows, "law": leg.stage.law}
-            if leg.promised is not None:
-                own["promised"] = leg.promised
-            if leg.design is not None:
-                entry["design"], design = design_state(leg.design)
+                own |= {"actions": segment.conduct.actions.rows, "law": segment.stage.law}
+            if segment.promised is not None:
+                own["promised"] = segment.promised
+            if segment.design is not None:
+                entry["design"], design = design_state(segment.design)
                 own |= design
             kept.append(entry)
             arrays |= named(f"flight.{epoch}.{place}", own)
@@ -190,26 +208,25 @@ def flights_state(flights: Flights) -> tuple[list[dict[str, Any]], dict[str, Flo
     return values, arrays
 
 
-def flights_from(
+def pending_from(
     values: list[dict[str, Any]], arrays: dict[str, FloatArray], problem: Problem, basis: Span
-) -> Flights:
-    """The inverse of :func:`flights_state`."""
-    flights: Flights = {}
-    for flight in values:
-        legs = []
-        for place, entry in enumerate(flight["legs"]):
-            own = below(f"flight.{flight['epoch']}.{place}", arrays)
+) -> Pending:
+    """The inverse of :func:`pending_state`."""
+    pending: Pending = {}
+    for each in values:
+        segments = []
+        for place, entry in enumerate(each["legs"]):
+            own = below(f"flight.{each['epoch']}.{place}", arrays)
             design, moved = entry["design"], "moved" in entry
             stage = stage_from(problem, entry["stage"], own)
             if moved:
                 conduct = Conduct(FixedActions(own["actions"]), UniformLaw())
                 stage = replace(stage, law=own["law"])
             else:
-                conduct = Conduct.from_state(entry["conduct"], own, basis, problem.actions).within(
-                    problem.bounds
-                )
-            legs.append(
-                Leg(
+                conduct = Conduct.from_state(entry["conduct"], own, basis, problem.actions)
+                conduct = conduct.within(problem.bounds)
+            segments.append(
+                PlannedSegment(
                     conduct,
                     stage,
                     own["baseline"],
@@ -220,5 +237,5 @@ def flights_from(
                     own.get("promised"),
                 )
             )
-        flights[int(flight["epoch"])] = tuple(legs)
-    return flights
+        pending[int(each["epoch"])] = tuple(segments)
+    return pending

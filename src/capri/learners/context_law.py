@@ -31,7 +31,7 @@ from scipy.optimize import nnls
 from capri.arrays import FloatArray
 from capri.epoch.problem import Problem
 from capri.features import Basis, Span
-from capri.learners.context_support import Reach
+from capri.learners.context_support import ContextSupport
 from capri.spaces import ContextPool, Contexts
 
 # Sizes of beta that are compared with 0.
@@ -79,7 +79,7 @@ class ContextLaw:
     ``kind`` 0 is the pool, 1 and 2 are the others in the order above; ``beta`` is that kind's.
     """
 
-    reach: Reach
+    support: ContextSupport
     informations: tuple[FloatArray, ...]
     scores: tuple[FloatArray, ...]
     kind: int = 0
@@ -89,11 +89,11 @@ class ContextLaw:
     left_out: float = 0.0  # of users, by the basis when it was last made (learners/context_law.py)
 
     @classmethod
-    def trusting(cls, reach: Reach) -> "ContextLaw":
+    def trusting(cls, support: ContextSupport) -> "ContextLaw":
         """Before any release: the pool's own."""
-        sizes = [len(decay) for decay in reach.decays]
+        sizes = [len(decay) for decay in support.decays]
         return cls(
-            reach,
+            support,
             tuple(np.zeros((size, size)) for size in sizes),
             tuple(np.zeros(size) for size in sizes),
         )
@@ -101,7 +101,7 @@ class ContextLaw:
     @property
     def elsewhere(self) -> FloatArray:
         """Rows beside the pool."""
-        return self.reach.elsewhere
+        return self.support.elsewhere
 
     def directions(
         self, contexts: FloatArray, weights: FloatArray
@@ -109,12 +109,12 @@ class ContextLaw:
         """How each ``beta`` moves weights, here and elsewhere: ``(rows, K)`` for both kinds."""
         own, count = len(contexts), len(self.elsewhere)
         inside = np.zeros((own + count, 0))
-        if self.reach.inside is not None:
-            inside = np.zeros((own + count, len(self.reach.inside.decay)))
-            inside[:own] = weights[:, None] * self.reach.inside(contexts)
-        if self.reach.outside is None:
+        if self.support.inside is not None:
+            inside = np.zeros((own + count, len(self.support.inside.decay)))
+            inside[:own] = weights[:, None] * self.support.inside(contexts)
+        if self.support.outside is None:
             return inside, np.zeros((own + count, 0))
-        values = self.reach.outside(self.elsewhere) / count
+        values = self.support.outside(self.elsewhere) / count
         # Who comes from elsewhere does not come from the pool.
         outside = np.concatenate([-np.outer(weights, values.sum(axis=0)), values])
         return inside, np.concatenate([inside, outside], axis=1)
@@ -134,23 +134,23 @@ class ContextLaw:
         """Public contexts that stand for the learnt law: the pool's, and those elsewhere."""
         if self.kind < 2:
             return public
-        own, other = self.weights(self.reach.rows, self.reach.weights)
+        own, other = self.weights(self.support.rows, self.support.weights)
         # Which of the rows elsewhere it is, is known last: half of their weight goes to all.
         other = 0.5 * other + 0.5 * other.sum() / len(other)
         chances = np.concatenate([own, other])
-        return ContextPool(np.concatenate([self.reach.rows, self.elsewhere]), weights=chances)
+        return ContextPool(np.concatenate([self.support.rows, self.elsewhere]), weights=chances)
 
     @property
     def mismatch(self) -> tuple[float, float]:
         """Total variation between the learnt law and the pool's; the share of users elsewhere."""
-        weights = self.reach.weights
-        own, other = self.weights(self.reach.rows, weights)
+        weights = self.support.weights
+        own, other = self.weights(self.support.rows, weights)
         away = float(other.sum())
         return 0.5 * (float(np.abs(own - weights).sum()) + away), away
 
     def state(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
         """As JSON values and arrays."""
-        arrays = self.reach.state()
+        arrays = self.support.state()
         for name, information, score in zip(_KINDS, self.informations, self.scores, strict=True):
             arrays |= {f"{name}.information": information, f"{name}.score": score}
         if self.beta is not None:
@@ -162,7 +162,7 @@ class ContextLaw:
     def from_state(cls, values: dict[str, Any], arrays: dict[str, FloatArray]) -> "ContextLaw":
         """The inverse of :meth:`state`."""
         return cls(
-            Reach.from_state(arrays),
+            ContextSupport.from_state(arrays),
             tuple(arrays[f"{name}.information"] for name in _KINDS),
             tuple(arrays[f"{name}.score"] for name in _KINDS),
             beta=arrays.get("beta"),
@@ -186,20 +186,20 @@ class ContextLaw:
     def _settled(self) -> "ContextLaw":
         """With the likeliest kind, scale and ``beta``."""
         best = (0.0, 0, 0.0)
-        for kind, decay in enumerate(self.reach.decays, start=1):
+        for kind, decay in enumerate(self.support.decays, start=1):
             for scale in SCALES if len(decay) else ():
                 gain = self._evidence(kind, scale * np.sqrt(decay)) - _TRUST[kind - 1]
                 best = max(best, (gain, kind, scale))
         gain, kind, scale = best
         if kind == 0:
             return replace(self, kind=0, scale=0.0, gain=0.0, beta=None)
-        decay = self.reach.decays[kind - 1]
+        decay = self.support.decays[kind - 1]
         precision = self.informations[kind - 1] + np.diag(1 / (scale**2 * decay))
         free = np.asarray(np.linalg.solve(precision, self.scores[kind - 1]), dtype=np.float64)
         # Of many rows some are asked to keep a weight; the others are cut where they would not.
-        some = slice(None, None, max(1, -(-len(self.reach.rows) // _BOUNDED)))
-        weights = self.reach.weights[some]
-        slopes = self.directions(self.reach.rows[some], weights)[kind - 1]
+        some = slice(None, None, max(1, -(-len(self.support.rows) // _BOUNDED)))
+        weights = self.support.weights[some]
+        slopes = self.directions(self.support.rows[some], weights)[kind - 1]
         least = np.concatenate([(_FLOOR - 1) * weights, np.zeros(len(self.elsewhere))])
         beta = allowed(free, precision, slopes, least)
         return replace(self, kind=kind, scale=scale, gain=gain, beta=beta)
@@ -260,7 +260,7 @@ def left_out(law: ContextLaw, basis: Span, problem: Problem) -> float:
     """
     if law.kind < 2:
         return 0.0
-    _, other = law.weights(law.reach.rows, law.reach.weights)
+    _, other = law.weights(law.support.rows, law.support.weights)
     if not isinstance(basis, Basis):
         return _WORTH * float(other.sum())
     pairs = problem.actions.pairs(law.elsewhere)

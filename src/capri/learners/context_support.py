@@ -100,7 +100,7 @@ _SHARPNESS = 1.4
 
 
 @dataclass(frozen=True, eq=False)
-class Reach:
+class ContextSupport:
     """Rows that stand for the pool with its weights, rows elsewhere, and functions of both.
 
     ``inside`` is centred and orthonormal under the pool's law; ``outside``, with a level of its
@@ -114,7 +114,7 @@ class Reach:
     outside: Functions | None
 
     @classmethod
-    def of(cls, problem: Problem) -> "Reach":
+    def of(cls, problem: Problem) -> "ContextSupport":
         """From the public rows of a problem, by draws of its own that move no others.
 
         A message that is private by itself has no room for what the law is learnt from: nowhere.
@@ -152,7 +152,7 @@ class Reach:
         return arrays
 
     @classmethod
-    def from_state(cls, arrays: dict[str, FloatArray]) -> "Reach":
+    def from_state(cls, arrays: dict[str, FloatArray]) -> "ContextSupport":
         """The inverse of :meth:`state`; other arrays are left alone."""
         found: list[Functions | None] = []
         for name in ("inside", "outside"):

@@ -30,16 +30,16 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from math import exp, inf, log, sqrt
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from scipy.special import chdtrc
 
 from capri.arrays import FloatArray
-from capri.learners.belief import Belief, Observation, Squares, Told
-from capri.learners.overdispersion import Crowds
-from capri.learners.reading import Leg
+from capri.learners.belief import Belief, Normal, Observation, Squares, Told
+from capri.learners.overdispersion import Overdispersion
+from capri.learners.segments import PlannedSegment
 
 # By so many nats must an empty belief predict better.
 ALARM = 25.0
@@ -70,16 +70,6 @@ class Kind(Enum):
     HEAVY = "clipping cut off too much of its rewards"
     CHANGE = "the function has changed"
     STALE = "it is about the function of before a change"
-
-
-class Believed(Protocol):
-    """A posterior, whole or in blocks."""
-
-    @property
-    def mean(self) -> FloatArray: ...  # noqa: D102
-
-    @property
-    def factor(self) -> FloatArray: ...  # noqa: D102
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,21 +153,23 @@ class Drift:
         """With an epoch that begins."""
         return replace(self, begun=self.begun + length)
 
-    def stale(self, legs: Sequence[Leg], counts: Sequence[int]) -> bool:
+    def stale(self, segments: Sequence[PlannedSegment], counts: Sequence[int]) -> bool:
         """Whether decisions of an epoch were made, and clipped, by a belief given up since."""
-        return any(leg.learnt < self.born and n > 0 for leg, n in zip(legs, counts, strict=True))
+        return any(
+            each.learnt < self.born and n > 0 for each, n in zip(segments, counts, strict=True)
+        )
 
-    def obsolete(self, legs: Sequence[Leg]) -> bool:
+    def obsolete(self, segments: Sequence[PlannedSegment]) -> bool:
         """Whether an epoch began with a belief given up since."""
-        return any(leg.learnt < self.born for leg in legs)
+        return any(each.learnt < self.born for each in segments)
 
     def news(
         self,
         told: Iterable[Told],
         *,
-        expected: Believed,
-        fade: Callable[[float], Believed],
-        empty: Believed,
+        expected: Normal,
+        fade: Callable[[float], Normal],
+        empty: Normal,
         heavy: bool,
         whole: bool = True,
     ) -> News:
@@ -236,7 +228,7 @@ class Drift:
         return replace(self, begun=keep * self.begun), keep
 
 
-def innovation(told: Iterable[Told], state: Believed) -> tuple[float, float, int]:
+def innovation(told: Iterable[Told], state: Normal) -> tuple[float, float, int]:
     """``e^T S^-1 e``, ``log det S`` and their degrees of freedom, summed over blocks."""
     chi_square, determinant, degrees = 0.0, 0.0, 0
     for block, observation, released in told:
@@ -255,7 +247,7 @@ _SUMS = (
     "information", "vector", "informations", "vectors", "constants", "spread", "image", "constant",
     "total", "weight", "cut", "cut_weight",
 )  # fmt: skip
-Fading = TypeVar("Fading", Belief, Crowds, Squares)
+Fading = TypeVar("Fading", Belief, Overdispersion, Squares)
 
 
 def faded(thing: Fading, keep: float) -> Fading:
@@ -287,7 +279,7 @@ _PREMIUM = 0.005
 
 
 @dataclass(frozen=True, eq=False)
-class Prospect:
+class Outcome:
     """What an epoch tells of a block: an observation, a root of what is unknown, ``E[v v^T]``."""
 
     observation: Observation
@@ -296,7 +288,7 @@ class Prospect:
 
 
 def enough(
-    blocks: Sequence[Prospect], stakes: float, *, noise: float, least: float, most: float
+    blocks: Sequence[Outcome], stakes: float, *, noise: float, least: float, most: float
 ) -> float:
     """The shortest length with ``e(n) - e(most) <= 0.005 stakes``, between ``least`` and ``most``.
 
@@ -321,7 +313,7 @@ def enough(
     return min(length, most)
 
 
-def _prepared(block: Prospect) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _prepared(block: Outcome) -> tuple[FloatArray, FloatArray, FloatArray]:
     """``h`` in the eigenvectors of ``c``, their variances, and ``F^T S F``."""
     seen, factor = block.observation, block.factor
     sampling = np.zeros_like(seen.covariance) if seen.sampling is None else seen.sampling

@@ -18,12 +18,14 @@ from math import inf, sqrt
 import numpy as np
 
 from capri.arrays import FloatArray
+from capri.epoch.course import Course
 from capri.epoch.learner import Learner
 from capri.errors import ConfigurationError
 from capri.family import ArmBasis
 from capri.features import Span
-from capri.learners.arms.prior import ArmPrior
-from capri.learners.changing import ChangingLearner, Knowledge
+from capri.files import digest_of
+from capri.learners.arm_prior import ArmPosterior, ArmPrior
+from capri.learners.dense_model import DenseModel
 from capri.learners.explanation import (
     ColumnEffect,
     EffectShare,
@@ -31,8 +33,13 @@ from capri.learners.explanation import (
     KernelShare,
     SmoothnessShare,
 )
+from capri.learners.learner import PracticalLearner
+from capri.learners.model import Knowledge
 from capri.learners.overdispersion import SIZES
+from capri.learners.prior import Observed, Prior, observed, sampled_pairs
 from capri.learners.priors import EvidencePrior
+from capri.privacy.budget import Budget
+from capri.privacy.ledger import PriorEvent
 from capri.schema import Schema
 from capri.schema.columns import Numeric
 from capri.spaces import Actions, Contexts
@@ -191,12 +198,12 @@ def explain(learner: Learner) -> Explanation:
 
     The public pairs are the same in every call: nothing changes but by a release.
     """
-    if not isinstance(learner, ChangingLearner):
+    if not isinstance(learner, PracticalLearner):
         raise ConfigurationError(
             "the paper's algorithm keeps no belief that could be explained: only preset "
             "'practical' does"
         )
-    known = learner.knowledge()
+    known = learner.known
     return explained_arms(known) if isinstance(known.basis, ArmBasis) else explained(known)
 
 
@@ -227,7 +234,7 @@ def explained(known: Knowledge) -> Explanation:
         resolved=max(0.0, 1 - unknown / prior) if prior > 0 else 0.0,
         noise=sqrt(belief.noise_variance(problem.reward_bound)),
         noise_measured=belief.moment_precision > 0,
-        crowd=SIZES[known.crowds.likeliest] if belief.epochs else inf,
+        crowd=SIZES[known.overdispersion.likeliest] if belief.epochs else inf,
         changes=known.drift.changes,
         forgot=known.drift.forgot,
         effects=_effects(kernels, before, now),
@@ -246,6 +253,8 @@ def explained_arms(known: Knowledge) -> Explanation:
     generator = np.random.default_rng(EXPLANATION)
     problem, basis, state, prior = known.problem, known.basis, known.posterior, known.prior
     assert isinstance(basis, ArmBasis)
+    assert isinstance(state, ArmPosterior)
+    assert isinstance(prior, ArmPrior)
     offered = basis.offered
     mean, factor = state.mean[offered], state.factor[offered]
     pairs = PublicPairs.draw(problem.contexts, problem.actions, generator)
@@ -280,7 +289,7 @@ def explained_arms(known: Knowledge) -> Explanation:
         resolved=max(0.0, 1 - unknown / before),
         noise=sqrt(known.belief.noise_variance(problem.reward_bound)),
         noise_measured=known.belief.moment_precision > 0,
-        crowd=SIZES[known.crowds.likeliest] if known.belief.epochs else inf,
+        crowd=SIZES[known.overdispersion.likeliest] if known.belief.epochs else inf,
         changes=known.drift.changes,
         forgot=known.drift.forgot,
         effects=_effects(kernels, now, now),
@@ -414,3 +423,36 @@ def _in_short(description: str) -> str:
 
 def _normal(values: FloatArray) -> FloatArray:
     return np.asarray(values / max(float(values.sum()), np.finfo(np.float64).tiny))
+
+
+def releases_prior(course: Course, budget: Budget | None, configuration: str) -> Prior:
+    """All that a course has learnt so far; ``budget``: what its users were promised."""
+    learner = course.learner
+    if not isinstance(learner, PracticalLearner) or not isinstance(learner.known.model, DenseModel):
+        raise ConfigurationError(
+            "only a policy of preset 'practical' that keeps one belief for all actions tells "
+            "another one what it learnt: the paper's algorithm keeps none, and one with "
+            "blocks=True one for every action"
+        )
+    known = learner.known
+    if known.belief.epochs == 0:
+        raise ConfigurationError("this policy has not released anything yet: nothing to tell")
+    pairs = sampled_pairs(known.problem, known.basis.rank)
+    matrix, targets = observed(
+        known.basis,
+        pairs,
+        known.belief.information,
+        known.belief.vector,
+        middle=known.problem.scale.centre,
+    )
+    digest = digest_of(
+        {"configuration": configuration, "plans": course.plans}, {"targets": targets}
+    )
+    event = PriorEvent(
+        kind="policy",
+        digest=digest,
+        count=course.learnt,
+        epsilon=None if budget is None else budget.epsilon,
+        delta=None if budget is None else budget.delta,
+    )
+    return Prior.of_observed(Observed(pairs=pairs, targets=targets, matrix=matrix, event=event))

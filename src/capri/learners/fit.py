@@ -24,20 +24,47 @@ for independent public pairs ``w``, ``w'``; ``k' = k`` gives ``A = Lambda`` and 
 basis is made for the told kernel: of a much shorter lengthscale it holds the smooth part only, so
 evidence can call for a shorter one and understate by how much. Rewards with a large common level
 look like a function of a long lengthscale; the candidate with a constant keeps these apart.
+
+Whether those who come can have come from the public pool.
+
+Every message of products carries combinations ``q`` of its own second moments, whatever its reward
+is and whether one came: the one thing said of pairs that no reward is mixed with. Under the pool's
+law they are known in advance,
+
+    e = sum q - n E[q],     C = sigma^2 I + n Cov[q],     e^T C^-1 e ~ chi2(size),
+
+and independent from release to release, so sums over releases are chi-square, too. With many users
+any pool is found out, even one that is as good as a sample can be: an alarm also asks for a law
+learnt from the moments that is far from the pool's.
+
+Whether rewards still come when the wait is over: the rate of answers by how long was waited.
+
+The last decision of an epoch is waited for as long as ``reward_wait`` says, the first one longer,
+by as long as the epoch takes. With ``F(a)`` the share of rewards that come within ``a`` decisions,
+an epoch of ``n`` decisions and wait ``w`` has the rate
+
+    F(infinity) - (1/n) sum_{j < n} (F(infinity) - F(w + j))
+
+which does not depend on ``n`` where the wait covers all delays, and rises with ``n`` where it does
+not. Purchases that take longer than bounces are then lost more often than bounces, and estimates
+are of those that were quick. Every epoch releases its rate where missing rewards are measured, so
+comparing long epochs with the first ones is post-processing: it costs nothing.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from math import sqrt
 
 import numpy as np
 from scipy.special import chdtrc
 
 from capri.arrays import FloatArray
+from capri.epoch.plan import Release
 from capri.features import NUMERICAL_RANK, Basis
 from capri.kernels import Constant, Kernel, stretched
 from capri.learners.active import epoch_failure
-from capri.learners.belief import PRIOR_SCALES, Belief, Told, prior_moment, scale_penalty
-from capri.learners.drift import Believed, innovation
+from capri.learners.belief import PRIOR_SCALES, Belief, Normal, Told, prior_moment, scale_penalty
+from capri.learners.drift import innovation
 
 # How often a policy whose model is right says that it is wrong, over all of its releases.
 FALSE_ALARMS = 5e-3
@@ -51,7 +78,7 @@ class Innovation:
     degrees: int
 
     @classmethod
-    def of(cls, told: Iterable[Told], before: Believed) -> "Innovation":
+    def of(cls, told: Iterable[Told], before: Normal) -> "Innovation":
         """The release against what was believed before it."""
         chi_square, _, degrees = innovation(told, before)
         return cls(chi_square, degrees)
@@ -88,6 +115,75 @@ class Fit:
         alone = float(chdtrc(newest.degrees, newest.chi_square))
         together = float(chdtrc(self.degrees, self.chi_square))
         return min(1.0, 2 * min(alone, together) / epoch_failure(1.0, self.releases))
+
+
+@dataclass(frozen=True)
+class PoolTest:
+    """How far who came is from whom the pool says.
+
+    ``mismatch``: total variation between the learnt law and the pool's. ``elsewhere``: the share of
+    users that the pool has nobody like.
+    """
+
+    fit: Fit = field(default_factory=Fit)
+    mismatch: float = 0.0
+    elsewhere: float = 0.0
+
+    def after(self, newest: Innovation, mismatch: float, elsewhere: float) -> "PoolTest":
+        """With the moments of one more release."""
+        return PoolTest(self.fit.after(newest), mismatch, elsewhere)
+
+
+# Epochs of up to twice the length of the first are short, from six times on they are long.
+_SHORT, _LONG = 2, 6
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Rates of answers of short and of long epochs, weighted by their precision."""
+
+    first: int = 0
+    short: float = 0.0
+    short_precision: float = 0.0
+    long: float = 0.0
+    long_precision: float = 0.0
+
+    def after(self, release: Release) -> "Rates":
+        """With the rate of one more epoch, where it was measured."""
+        layout, length = release.plan.layout, release.participants
+        measured = {"count", "missing"} & set(layout.blocks)  # in all, or by cell
+        if not measured or length == 0:
+            return self
+        missing = float(layout.part(release.vector, "count")[0])
+        return self.measured(1 - missing / length, layout.deviation("count") / length, length)
+
+    def measured(self, rate: float, deviation: float, length: int) -> "Rates":
+        """``deviation`` is that of the privacy noise; who answers is a coin of its own."""
+        first = self.first or length
+        likely = min(max(rate, 0.05), 0.95)
+        precision = 1 / (deviation**2 + likely * (1 - likely) / length)
+        if length <= _SHORT * first:
+            return replace(
+                self,
+                first=first,
+                short=self.short + precision * rate,
+                short_precision=self.short_precision + precision,
+            )
+        if length >= _LONG * first:
+            return replace(
+                self,
+                long=self.long + precision * rate,
+                long_precision=self.long_precision + precision,
+            )
+        return self
+
+    @property
+    def rise(self) -> tuple[float, float] | None:
+        """How much higher the rate of long epochs is, and the standard deviation of that."""
+        if not (self.short_precision and self.long_precision):
+            return None
+        higher = self.long / self.long_precision - self.short / self.short_precision
+        return higher, sqrt(1 / self.short_precision + 1 / self.long_precision)
 
 
 # What lengthscales are multiplied by.

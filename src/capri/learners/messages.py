@@ -4,21 +4,26 @@ A message ``t psi(w)`` has norm at most 1 whatever its shape, so loudness in one
 for in all others.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 from math import sqrt
+from typing import Generic, TypeVar
 
 import numpy as np
 
 from capri.arrays import FloatArray
 from capri.epoch.problem import Problem
-from capri.features import LowRankFeatures, Span
-from capri.learners.belief import Belief, Expected, Observation, Posterior
-from capri.learners.boundary import Encoding, mean_of, noise_at, shared_baseline
+from capri.features import ProjectedFeatures, Span, whitening_of
+from capri.learners.belief import Belief, Believed, Expected, Observation
+from capri.learners.boundary import Encoding, mean_of, shared_baseline
 from capri.learners.options import PracticalOptions
-from capri.learners.support import Support
+from capri.learners.overdispersion import Overdispersion
+from capri.learners.segments import Design, Estimated, Support, Supported
 from capri.privacy.budget import PrivacyModel
+from capri.privacy.histogram import HistogramLayout
+from capri.privacy.products import ProductLayout
+from capri.privacy.vector import VectorLayout
 
 # Overall loudness tried, relative to the most informative direction; the best prediction wins.
 _LOUDNESS = 2.0 ** np.arange(0.5, 24.0, 1.5)
@@ -32,7 +37,7 @@ _NEGLIGIBLE = 1e-6
 def water_filling(
     features: FloatArray,
     weights: FloatArray,
-    posterior: Posterior,
+    factor: FloatArray,
     *,
     length: int,
     noise: float,
@@ -40,13 +45,13 @@ def water_filling(
 ) -> FloatArray:
     """The matrix ``A`` of ``psi(w) = A^T v(w)``, with ``max |psi| = 1`` over the support.
 
-    In coordinates where the posterior is white and the law's covariance diagonal, ``l_j``, a
-    message ``sqrt(a_j) u_j`` leaves a variance ``l_j / (1 + b_j a_j)``, ``b_j = (n l_j/noise)^2``.
-    Minimising the sum under ``sum a_j l_j = const`` gives ``a_j = (sqrt(b_j g) - 1)_+ / b_j``:
-    directions not worth their noise are dropped. The multiplier ``g`` is the one with the smallest
-    predicted error, sampling noise and the true maximal norm included.
+    In coordinates where the posterior, of root ``factor``, is white and the law's covariance
+    diagonal, ``l_j``, a message ``sqrt(a_j) u_j`` leaves a variance ``l_j / (1 + b_j a_j)``,
+    ``b_j = (n l_j/noise)^2``. Minimising the sum under ``sum a_j l_j = const`` gives ``a_j =
+    (sqrt(b_j g) - 1)_+ / b_j``: directions not worth their noise are dropped. The multiplier ``g``
+    is the one with the smallest predicted error, sampling noise and the true maximal norm included.
     """
-    whitened = features @ posterior.factor
+    whitened = features @ factor
     spread, vectors = np.linalg.eigh((whitened * weights[:, None]).T @ whitened)
     kept = spread > _NEGLIGIBLE * spread[-1]
     spread, vectors = spread[kept], vectors[:, kept]
@@ -59,7 +64,7 @@ def water_filling(
     information /= noise**2 + length * residual_variance * spread * shares
     best = shares[(spread / (1 + information)).sum(axis=1).argmin()]
     used = best > 0
-    return np.asarray((posterior.factor @ vectors[:, used]) * np.sqrt(best[used]))
+    return np.asarray((factor @ vectors[:, used]) * np.sqrt(best[used]))
 
 
 # The noise hardly depends on the number of coordinates; this one stands for all.
@@ -68,38 +73,6 @@ _TYPICAL_DIMENSION = 32
 # noise multiplier.
 _FIRST_BATCHES = (50, 100, 200, 300, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000)
 _TELLING = 250.0
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Design:
-    """The plan of an epoch as the learner needs it again when the release is there.
-
-    ``main_share`` is the share of a message's norm that carries ``t psi``, ``noise`` the standard
-    deviation of the privacy noise after division by it; ``signal_variance`` is what the belief
-    expects of the squared residual without reward noise. ``spread = E[v v^T]`` and
-    ``left_out = E[residual]`` are expectations.
-    """
-
-    observation: Observation
-    value_bound: float
-    residual: bool
-    main_share: float
-    noise: float
-    signal_variance: float
-    residual_variance: float
-    spread: FloatArray
-    left_out: float
-    squares: Expected
-    # Where the epoch was not what its plan expected: how many answered, and the bound by which
-    # squared residuals were divided on average (see learners/reading.py).
-    answers: float | None = None
-    moment_bound: float | None = None
-
-    @property
-    def noise_share(self) -> float:
-        """Privacy noise as a share of the variance of the released vector."""
-        covariance = self.observation.covariance
-        return self.noise**2 * len(covariance) / float(np.trace(covariance))
 
 
 def first_epoch_length(problem: Problem) -> int:
@@ -130,58 +103,93 @@ def _first_batch(problem: Problem) -> int:
     return _FIRST_BATCHES[-1]
 
 
+S = TypeVar("S", bound=Supported)
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Question:
+class Question(Generic[S]):
     """What an epoch could ask about, before anybody says how: all that its layouts share.
 
     ``total`` is the expected square of a residual at each pair of the support, ``signal`` that part
     of it which is not reward noise. ``answers``: rewards that are expected. ``unsettled``: a root
-    of what will not be known when the epochs before this one are released.
+    of what will not be known when the epochs before this one are released. ``tail``: what clipping
+    cuts off is measured. ``tau``: the ridge that the prior amounts to.
     """
 
     problem: Problem
+    options: PracticalOptions
     basis: Span
-    support: Support
-    state: Posterior
+    overdispersion: Overdispersion
+    support: S
     unsettled: FloatArray
     baseline: FloatArray
     value_bound: float
     residual: bool
+    weights: FloatArray
     signal: FloatArray
     total: FloatArray
+    epoch: int
+    length: int
     answers: int
+    tau: float
 
     @property
     def mean_total(self) -> float:
         """``E[z^2]`` under the law."""
-        return float(self.support.weights @ self.total)
+        return float(self.weights @ self.total)
+
+    @property
+    def tail(self) -> bool:
+        """Later segments may clip residuals even where the first does not."""
+        return self.residual or self.problem.rewards.overlapping
+
+    @property
+    def tail_share(self) -> float:
+        """Share of a message's norm that measures what clipping cuts off."""
+        return self.options.tail_share * self.tail
 
     @cached_property
     def spread(self) -> FloatArray:
-        """``E[v v^T]``."""
-        v = self.support.features
-        return np.asarray((v * self.support.weights[:, None]).T @ v)
+        """``E[v v^T]``, whole or of every block."""
+        found = np.zeros((*self.baseline.shape, self.baseline.shape[-1]))
+        for block, v, weights in self.support.blocks():
+            found[block] = (v * weights[:, None]).T @ v
+        return found
 
     @cached_property
     def unknown(self) -> FloatArray:
         """``E[v v^T]`` in coordinates in which what is unknown is white."""
         return np.asarray(self.unsettled.T @ self.spread @ self.unsettled)
 
-    def expected(self, observation: Observation, *, main_share: float, noise: float) -> "Design":
-        """Everything that a release of this observation will be read with."""
-        support = self.support
+    def expected(self, observation: Observation, *, main_share: float, noise: float) -> Design:
+        """Everything that a release of this observation of one block will be read with."""
         return Design(
-            observation=observation,
+            observations={...: observation},
             value_bound=self.value_bound,
             residual=self.residual,
             main_share=main_share,
             noise=noise,
-            signal_variance=float(support.weights @ self.signal),
+            signal_variance=float(self.weights @ self.signal),
             residual_variance=self.mean_total,
             spread=self.spread,
             squares=Expected.of(self.spread, self.baseline),
-            left_out=float(support.weights @ self.basis.residual(support.pairs, support.features)),
+            left_out=float(self.weights @ self.support.left_out(self.basis)),
         )
+
+
+@dataclass(frozen=True, eq=False)
+class Message:
+    """How an epoch asks: its features and layout.
+
+    ``design``: what they are expected to tell, where that was found on the way. ``noise`` and
+    ``main_share``: as in :class:`Design`.
+    """
+
+    features: ProjectedFeatures
+    layout: VectorLayout | ProductLayout | HistogramLayout
+    noise: float
+    main_share: float
+    design: Design | None = None
 
 
 def question_of(
@@ -190,66 +198,80 @@ def question_of(
     options: PracticalOptions,
     basis: Span,
     belief: Belief,
-    state: Posterior,
-    support: Support,
+    state: Believed,
+    overdispersion: Overdispersion,
+    support: S,
+    epoch: int,
     length: int,
     rate: float,
-    awaited: Sequence[Observation],
-) -> Question:
+    awaited: FloatArray | None,
+    prior_variance: float,
+    noise_at: Callable[[FloatArray], FloatArray | float],
+) -> Question[S]:
     """What is known of a coming epoch.
 
-    ``awaited``: what earlier epochs will tell that are not released yet. ``rate``: the share of
-    decisions whose reward is expected to come, where that is measured.
+    ``awaited``: the information of earlier epochs that are not released yet. ``rate``: the share of
+    decisions whose reward is expected to come, where that is measured. ``prior_variance``: the
+    largest of a coefficient. ``noise_at``: variances of the reward noise by estimates.
     """
-    features, weights = support.features, support.weights
-    variance = np.sum((features @ state.factor) ** 2, axis=1)
-    estimate = features @ state.mean
-    noise_variance = noise_at(belief, estimate, problem.reward_bound)
     answers = max(1, int(length * rate))
-    encoding = bound_of(
-        problem,
-        options,
-        belief,
-        float(weights @ variance) + mean_of(noise_variance, weights),
-        played=(estimate, weights, answers),
-    )
-    signal = variance
+    estimated = support.estimated(state)
+    noise = noise_at(estimated.estimate)
+    encoding = encoding_of(problem, options, belief, estimated, noise, answers)
+    signal = estimated.variance
     if encoding.share < 1:
-        signal = variance + ((1 - encoding.share) * estimate) ** 2
+        signal = signal + ((1 - encoding.share) * estimated.estimate) ** 2
+    total = signal + noise
     return Question(
         problem=problem,
+        options=options,
         basis=basis,
+        overdispersion=overdispersion,
         support=support,
-        state=state,
-        unsettled=awaited_factor(state.factor, awaited),
+        unsettled=remaining(state.factor, awaited),
         baseline=encoding.subtracted(state.mean),
         value_bound=encoding.bound,
         residual=encoding.clips,
+        weights=estimated.weights,
         signal=signal,
-        total=signal + noise_variance,
+        total=total,
+        epoch=epoch,
+        length=length,
         answers=answers,
+        tau=float(estimated.weights @ total) / prior_variance,
     )
 
 
-def dense_design(question: Question, options: PracticalOptions) -> tuple[FloatArray, Design]:
+def encoding_of(
+    problem: Problem,
+    options: PracticalOptions,
+    belief: Belief,
+    estimated: Estimated,
+    noise: FloatArray | float,
+    answers: int,
+) -> Encoding:
+    """How so many rewards are encoded; ``noise``: the variance of theirs at each pair."""
+    variance = estimated.unknown + mean_of(noise, estimated.weights)
+    played = (estimated.estimate, estimated.weights, answers)
+    return bound_of(problem, options, belief, variance, played=played)
+
+
+def dense_design(question: Question[Support]) -> tuple[FloatArray, Design]:
     """The shape ``A`` of ``psi(w) = A^T v(w)``, and what the release will be read with.
 
     The shape asks about what will not be known when earlier epochs are released.
     """
     problem, support, length = question.problem, question.support, question.answers
     features, weights, value_bound = support.features, support.weights, question.value_bound
-    # Later segments may clip residuals even where the first does not.
-    main_share = options.main_share(
-        tail=question.residual or problem.rewards.overlapping, products=problem.sends_products
-    )
+    main_share = question.options.main_share(tail=question.tail, products=problem.sends_products)
     noise = coordinate_noise(problem, question.basis.rank, value_bound, length) / main_share
-    loudness = options.loudness
+    loudness = question.options.loudness
     if problem.budget is not None and problem.model is PrivacyModel.LOCAL:
         loudness *= _LOCAL_LOUDNESS
     shape = loudness * water_filling(
         features,
         weights,
-        replace(question.state, factor=question.unsettled),
+        question.unsettled,
         length=length,
         noise=noise,
         residual_variance=question.mean_total,
@@ -270,20 +292,18 @@ def dense_design(question: Question, options: PracticalOptions) -> tuple[FloatAr
     return np.ascontiguousarray(shape), design
 
 
-def awaited_factor(factor: FloatArray, awaited: Sequence[Observation]) -> FloatArray:
-    """A root of the covariance that will be left when the awaited releases are in.
+def remaining(factor: FloatArray, awaited: FloatArray | None) -> FloatArray:
+    """A root of the covariance that will be left when awaited information ``J`` is in.
 
-    ``F (I + F^T sum H^T R^-1 H F)^-1/2``: what data under way will settle need be neither explored
-    nor asked about again. The mean, and hence what is thought best, is that of now.
+    ``F (I + F^T J F)^-1/2``, whole or of every block: what data under way will settle need be
+    neither explored nor asked about again. The mean, and hence what is thought best, is that of
+    now.
     """
-    if not awaited:
+    if awaited is None:
         return factor
-    information = np.zeros((factor.shape[1], factor.shape[1]))
-    for observation in awaited:
-        image = observation.design @ factor
-        information += image.T @ np.linalg.solve(observation.covariance, image)
-    values, vectors = np.linalg.eigh(information)
-    return np.asarray(factor @ (vectors / np.sqrt(1 + np.maximum(values, 0.0))))
+    values, vectors = np.linalg.eigh(np.swapaxes(factor, -1, -2) @ awaited @ factor)
+    scale = np.sqrt(1 + np.maximum(values, 0.0))
+    return np.asarray(factor @ (vectors / scale[..., None, :]))
 
 
 def bound_of(
@@ -326,11 +346,13 @@ def coordinate_noise(problem: Problem, rank: int, value_bound: float, length: in
     return multiplier * value_bound * sqrt(problem.reports(length))
 
 
-def sigma_max(basis: Span, support: Support, length: int, tau: float) -> float:
+def sigma_max(question: Question[Supported]) -> float:
     """``sigma~_max`` of the expected covariance ``n E[v v^T] + tau I`` over the support."""
-    v, weights = support.features, support.weights
-    gram = length * (v * weights[:, None]).T @ v
-    psi = v @ LowRankFeatures.from_covariance(basis, gram, tau).whitening
-    inside = np.einsum("ij,ij->i", psi, psi)
-    outside = basis.residual(support.pairs, v) / tau
-    return float(np.sqrt((inside + outside).max()))
+    largest, tau = 0.0, question.tau
+    left_out = question.support.left_out(question.basis)
+    for _, v, weights in question.support.blocks():
+        gram = question.length * (v * weights[:, None]).T @ v
+        psi = v @ whitening_of(gram, tau)
+        inside = np.einsum("ij,ij->i", psi, psi)
+        largest = max(largest, float((inside + left_out / tau).max()))
+    return sqrt(largest)

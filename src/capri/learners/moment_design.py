@@ -5,18 +5,17 @@ right singular vectors of the designs of :mod:`capri.learners.context_law`. They
 plan, hence public, and are free whatever they are (:mod:`capri.privacy.projection`).
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from math import sqrt
 
 import numpy as np
 
-from capri.arrays import FloatArray
+from capri.arrays import FloatArray, IntArray
 from capri.epoch.plan import Release
 from capri.epoch.problem import Problem
 from capri.learners.context_law import ContextLaw, Moments
-from capri.learners.reading import Leg
-from capri.learners.support import Gathered
+from capri.learners.segments import PlannedSegment, Played
 from capri.privacy.products import ProductLayout
 from capri.privacy.projection import IntegerProjection, half_products, integer_projection
 
@@ -30,44 +29,57 @@ _FREE_MOMENT_SHARE = 0.7
 _PAIRS_AT_ONCE = 1 << 13
 
 
+@dataclass(frozen=True, eq=False)
+class Coordinates:
+    """Some coordinates of ``psi`` at pairs, by rows of contexts, and the chance of each there."""
+
+    psi: FloatArray
+    row: IntArray
+    chance: FloatArray
+
+
+def loudest(sizes: FloatArray) -> IntArray:
+    """Coordinates of largest mean square, in their order."""
+    return np.sort(np.argsort(-sizes, kind="stable")[:_COORDINATES])
+
+
 def projection_for(
-    gathered: Gathered, psi: FloatArray, law: ContextLaw
+    played: Played, own: Coordinates, chosen: IntArray, rank: int, law: ContextLaw
 ) -> IntegerProjection | None:
-    """The combinations to send; None where no law would move any."""
-    rank = psi.shape[1]
-    chance = np.append(gathered.weights, np.zeros(len(law.elsewhere)))[gathered.row]
-    size = (chance * gathered.chance) @ psi**2
-    loudest = np.sort(np.argsort(-size, kind="stable")[:_COORDINATES])
-    own = psi[:, loudest]
-    count = gathered.rows + len(law.elsewhere)
-    weights = np.full(len(loudest) * (len(loudest) + 1) // 2, sqrt(2))
-    weights[: len(loudest)] = 1.0  # in terms of half-vectors, whose norm is Frobenius'
-    within, beside = law.directions(gathered.contexts, gathered.weights)
+    """The combinations to send of ``rank`` coordinates, those that were chosen among them.
+
+    None where no law would move any.
+    """
+    count = len(played.contexts) + len(law.elsewhere)
+    weights = np.full(len(chosen) * (len(chosen) + 1) // 2, sqrt(2))
+    weights[: len(chosen)] = 1.0  # in terms of half-vectors, whose norm is Frobenius'
+    within, beside = law.directions(played.contexts, played.weights)
     slopes = beside if beside.size else within
-    designs = slopes.T @ (_combined(gathered, own, None, count)[0] * weights)
+    designs = slopes.T @ (_combined(own, played.weights, None, count)[0] * weights)
     if not designs.size:
         return None
     _, sizes, rows = np.linalg.svd(designs, full_matrices=False)
     rows = rows[: int((sizes > max(_NEGLIGIBLE * sizes[0], 1e-12)).sum())][:_COMBINATIONS]
-    return integer_projection(rows, rank, among=loudest) if len(rows) else None
+    return integer_projection(rows, rank, among=chosen) if len(rows) else None
 
 
 def _combined(
-    gathered: Gathered, psi: FloatArray, combine: FloatArray | None, count: int
+    own: Coordinates, weights: FloatArray, combine: FloatArray | None, count: int
 ) -> tuple[FloatArray, FloatArray]:
     """``sum_x p(x|c) q`` for each row, and ``E[q q^T]`` under the pool: some pairs at a time.
 
     ``q`` are the products of ``psi``, or combinations of them; only of these is the second made.
     """
+    psi = own.psi
     width = psi.shape[1] * (psi.shape[1] + 1) // 2 if combine is None else len(combine)
-    pool = np.append(gathered.weights, np.zeros(count - gathered.rows))
+    pool = np.append(weights, np.zeros(count - len(weights)))
     rows, square = np.zeros((count, width)), np.zeros((width, width) if combine is not None else 0)
     for start in range(0, len(psi), _PAIRS_AT_ONCE):
         part = slice(start, start + _PAIRS_AT_ONCE)
-        q, row = half_products(psi[part]), gathered.row[part]
+        q, row = half_products(psi[part]), own.row[part]
         if combine is not None:
             q = q @ combine.T
-        played = q * gathered.chance[part, None]
+        played = q * own.chance[part, None]
         first = np.flatnonzero(np.append(True, row[1:] != row[:-1]))
         rows[row[first]] += np.add.reduceat(played, first, axis=0)
         if combine is not None:
@@ -97,16 +109,20 @@ def layout_for(
 
 
 def moments_of(
-    release: Release, legs: Sequence[Leg], gathered: Sequence[Gathered], law: ContextLaw
+    release: Release,
+    segments: Sequence[PlannedSegment],
+    played: Sequence[Played],
+    law: ContextLaw,
+    coordinates: Callable[[Played, IntArray], Coordinates],
 ) -> Moments | None:
     """What the moments of a release say of the law; None where it carries none.
 
-    ``gathered``: the pairs of each segment. The sampling noise is that of independent users of the
-    pool: ``n (E[q q^T] - E[q] E[q]^T)``. Once actions were replaced, what was played beside the
-    pool is not known any more, and nothing is said.
+    ``coordinates``: those of ``psi`` at what a segment played. The sampling noise is that of
+    independent users of the pool: ``n (E[q q^T] - E[q] E[q]^T)``. Once actions were replaced, what
+    was played beside the pool is not known any more, and nothing is said.
     """
-    plan, layout = release.plan, release.plan.layout
-    if "projected" not in layout.blocks or any(leg.moved for leg in legs):
+    layout = release.plan.layout
+    if "projected" not in layout.blocks or any(each.moved for each in segments):
         return None
     assert isinstance(layout, ProductLayout)
     projection, seen = layout.projection, layout.part(release.vector, "projected")
@@ -115,19 +131,19 @@ def moments_of(
     size = len(combine)
     base, covariance = np.zeros(size), layout.deviation("projected") ** 2 * np.eye(size)
     designs = [np.zeros((len(score), size)) for score in law.scores]
-    for leg, pairs, decisions in zip(legs, gathered, release.counts, strict=True):
+    for pairs, decisions in zip(played, release.counts, strict=True):
         if decisions == 0:
             continue
-        own = leg.psi(plan, pairs.pairs, pairs.features)[:, projection.coordinates]
-        count = pairs.rows + len(law.elsewhere)
-        rows, square = _combined(pairs, own, combine, count)
-        mean = pairs.weights @ rows[: pairs.rows]
+        own, weights = coordinates(pairs, projection.coordinates), pairs.weights
+        pool = len(weights)
+        rows, square = _combined(own, weights, combine, pool + len(law.elsewhere))
+        mean = weights @ rows[:pool]
         base += decisions * mean
         covariance += decisions * (square - np.outer(mean, mean))
         if pairs.sampled:  # rows that stand for more: their mean is off by that of a sample
-            away = rows[: pairs.rows] - mean
-            covariance += decisions**2 / pairs.rows * (away * pairs.weights[:, None]).T @ away
-        for place, slopes in enumerate(law.directions(pairs.contexts, pairs.weights)):
+            away = rows[:pool] - mean
+            covariance += decisions**2 / pool * (away * weights[:, None]).T @ away
+        for place, slopes in enumerate(law.directions(pairs.contexts, weights)):
             designs[place] += decisions * (slopes.T @ rows)
     # Without a budget there is no noise, and what nobody plays has no variance.
     covariance += 1e-9 * float(np.trace(covariance)) / size * np.eye(size)

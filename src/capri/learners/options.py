@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import inf, sqrt
 
-from capri.checks import between, positive, truth, whole
+from capri.checks import between, one_of, positive, truth, whole
 from capri.errors import ConfigurationError
 
 
@@ -30,6 +30,8 @@ class PracticalOptions:
     Infinite: nothing changes, and nothing is ever forgotten.
     ``blocks``: one block of coordinates for each of many unrelated actions, so that nothing is left
     out; None means wherever kernel="auto" allows it and there are at least nine actions.
+    ``noise``: "gaussian" or "laplace" in every epoch of the joint model, for audits and comparison;
+    None: each plan takes the one from which it expects to learn more.
     """
 
     thompson_scale: float = 0.7
@@ -48,6 +50,7 @@ class PracticalOptions:
     max_rank: int = 150
     memory: float | None = None
     blocks: bool | None = None
+    noise: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("thompson_scale", "clip_scale", "rank_tolerance", "loudness"):
@@ -73,6 +76,8 @@ class PracticalOptions:
         truth("residual", self.residual)
         if self.blocks is not None:
             truth("blocks", self.blocks)
+        if self.noise is not None:
+            one_of("noise", self.noise, ("gaussian", "laplace"))
 
     def main_share(self, *, tail: bool, products: bool) -> float:
         """Share of a message's norm that carries ``t psi``, beside the coordinates that are there.

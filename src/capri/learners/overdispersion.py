@@ -20,13 +20,13 @@ Post-processing.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from capri.arrays import FloatArray
-from capri.learners.belief import Belief, Observation, Told
+from capri.learners.belief import Belief, Believed, Observation, Told
 
 # People: infinitely many, then fewer. Fewer than the last cannot teach anything.
 SIZES = (np.inf, 3_000.0, 800.0, 200.0, 50.0)
@@ -34,18 +34,11 @@ SIZES = (np.inf, 3_000.0, 800.0, 200.0, 50.0)
 _TRUST = 6.0
 
 
-class Believed(Protocol):
-    """A posterior that knows the log evidence behind it."""
-
-    @property
-    def evidence(self) -> float: ...  # noqa: D102
-
-
 State = TypeVar("State", bound=Believed)
 
 
 @dataclass(frozen=True, eq=False)
-class Crowds:
+class Overdispersion:
     """Information and vector under every size, and how likely each is.
 
     ``constants`` are the first sum above, ``scores`` the log odds against the likeliest.
@@ -57,7 +50,7 @@ class Crowds:
     scores: FloatArray
 
     @classmethod
-    def empty(cls, *shape: int) -> "Crowds":
+    def empty(cls, *shape: int) -> "Overdispersion":
         """Before any release; ``shape``: that of the vector, blocks first."""
         count = len(SIZES)
         scores = np.full(count, -_TRUST)
@@ -66,7 +59,7 @@ class Crowds:
         return cls(nothing, np.zeros((count, *shape)), np.zeros(count), scores)
 
     @classmethod
-    def of(cls, belief: Belief) -> "Crowds":
+    def of(cls, belief: Belief) -> "Overdispersion":
         """All sizes alike, with what is believed already."""
         empty = cls.empty(*belief.vector.shape)
         return replace(
@@ -75,7 +68,7 @@ class Crowds:
             vectors=empty.vectors + belief.vector,
         )
 
-    def observe(self, told: Iterable[Told]) -> "Crowds":
+    def observe(self, told: Iterable[Told]) -> "Overdispersion":
         """Take in a release under every size."""
         informations, vectors = self.informations.copy(), self.vectors.copy()
         constants = self.constants.copy()
@@ -95,7 +88,7 @@ class Crowds:
 
     def settle(
         self, belief: Belief, infer: Callable[[Belief], State]
-    ) -> tuple["Crowds", Belief, State]:
+    ) -> tuple["Overdispersion", Belief, State]:
         """The likeliest size, and what is believed under it.
 
         Infinitely many and the sizes around that of before are compared, then smaller ones as long

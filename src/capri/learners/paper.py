@@ -4,9 +4,10 @@ Faithful, hence a reference: with these constants ``4 Delta_r`` exceeds the rang
 until horizons nobody runs, so nothing is eliminated and play stays uniform.
 """
 
+from copy import copy
 from dataclasses import dataclass
 from math import log, sqrt
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from capri.epoch.plan import EpochPlan, Release
 from capri.epoch.problem import Problem
 from capri.errors import ConfigurationError
 from capri.features import DenseFeatures, LowRankFeatures, Predictor, ProjectedFeatures
-from capri.learners.support import predicted
+from capri.learners.segments import predicted
 from capri.privacy.budget import Budget
 from capri.privacy.calibration import paper_noise_scale
 from capri.privacy.vector import vector_layout
@@ -153,6 +154,21 @@ class PaperLearner(Learner):
         # whatever is released while it plays.
         self._playing: list[_Release] = []
         self._planned: frozenset[int] = frozenset()
+
+    @property
+    def problem(self) -> Problem:
+        """What it plays."""
+        return self._problem
+
+    def on(self, problem: Problem) -> Self:
+        """A copy for a problem with other actions."""
+        heir = copy(self)
+        heir._problem = problem
+        return heir
+
+    def amend(self, problem: Problem) -> None:
+        """Go on with the same actions on other terms."""
+        self._problem = problem
 
     def plan(self, epoch: int, length: int, generator: np.random.Generator) -> EpochPlan:
         """Draw the copies S and R and fix features, sensitivity and noise."""

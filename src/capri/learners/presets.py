@@ -10,12 +10,11 @@ from capri.epoch.learner import Learner
 from capri.epoch.problem import Problem
 from capri.errors import ConfigurationError
 from capri.kernels import Auto
-from capri.learners.arms.learner import ArmsLearner
+from capri.learners.learner import PracticalLearner
 from capri.learners.messages import first_epoch_length
 from capri.learners.options import PracticalOptions
 from capri.learners.paper import PaperLearner, PaperOptions
-from capri.learners.practical import PracticalLearner
-from capri.learners.start import Observed
+from capri.learners.prior import Observed
 from capri.privacy.budget import PrivacyModel
 from capri.schedule import Schedule
 from capri.spaces import FixedActions
@@ -84,17 +83,12 @@ def build(
             "is trusted, devices make their reports themselves: build a capri.LocalCapri, whose "
             "bundle a capri.LocalClient on each device decides and reports by"
         )
-    first = first_length(problem, options, observed)
-    if options.blocks or (options.blocks is None and suits_arms(problem, options)):
-        arms = ArmsLearner(problem, options, generator)
-        if observed is not None:
-            arms.begin(observed, generator)
-        return Schedule(first, arms.growth, horizon), arms
-    schedule = Schedule(first, options.growth, horizon)
-    learner = PracticalLearner(problem, options, generator)
+    blocks = options.blocks or (options.blocks is None and suits_arms(problem, options))
+    learner = PracticalLearner(problem, options, generator, blocks=blocks)
     if observed is not None:
         learner.begin(observed, generator)
-    return schedule, learner
+    first = first_length(problem, options, observed)
+    return Schedule(first, learner.growth, horizon), learner
 
 
 def suits_arms(problem: Problem, options: PracticalOptions) -> bool:

@@ -17,33 +17,44 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import log
+from typing import Any
 
 import numpy as np
 
 from capri.arrays import FloatArray
 from capri.family import Family
 from capri.family.evidence import best_weights
-from capri.learners.belief import PRIOR_SECOND_MOMENT, Belief, Posterior, posterior, prior_variance
-from capri.learners.boundary import LEVEL_DEVIATION, Level, size_reach
+from capri.learners.belief import (
+    PRIOR_SECOND_MOMENT,
+    Belief,
+    Believed,
+    Posterior,
+    posterior,
+    prior_variance,
+)
+from capri.learners.boundary import INTERCEPT_DEVIATION, Intercept, size_reach
 
 
-class Prior(ABC):
-    """A prior on the coefficients of ``f`` with something left for the evidence to choose."""
+class CoefficientPrior(ABC):
+    """A prior on the coefficients of ``f`` with something left for the evidence to choose.
+
+    Whole or in blocks, as its posteriors are.
+    """
 
     @abstractmethod
-    def infer(self, belief: Belief, near: Posterior | None = None) -> Posterior:
+    def infer(self, belief: Belief, near: Any = None) -> Believed:
         """The posterior under what the evidence prefers; ``near``: the one before, to start at."""
 
     @abstractmethod
-    def again(self, belief: Belief, weights: FloatArray | None) -> Posterior:
+    def again(self, belief: Belief, weights: FloatArray | None) -> Believed:
         """The posterior of :meth:`infer`, given what the evidence had preferred."""
 
     @abstractmethod
-    def variance(self, state: Posterior) -> FloatArray:
-        """Prior variance of every coefficient under what the evidence preferred."""
+    def variance(self, state: Any) -> FloatArray:
+        """Prior variance of every coefficient of a block under what the evidence preferred."""
 
     @abstractmethod
-    def root(self, state: Posterior) -> FloatArray:
+    def root(self, state: Any) -> FloatArray:
         """``L`` with ``L L^T`` the prior covariance under what the evidence preferred."""
 
     @abstractmethod
@@ -52,21 +63,21 @@ class Prior(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class ToldPrior(Prior):
-    """Of a told kernel: the evidence chooses its scale."""
+class KnownKernelPrior(CoefficientPrior):
+    """Of a known kernel: the evidence chooses its scale."""
 
     spectrum: FloatArray
     smoothness: float
     norm_bound: float
-    level: Level | None = None
+    intercept: Intercept | None = None
 
     def infer(self, belief: Belief, near: Posterior | None = None) -> Posterior:
         """Under the prior scale of largest evidence, within what the releases leave room for."""
         reach = size_reach(belief, self.norm_bound)
-        level = None if self.level is None else self.level.covariance
-        if self.level is not None and belief.ends:
+        level = None if self.intercept is None else self.intercept.covariance
+        if self.intercept is not None and belief.ends:
             found = posterior(belief, lambda scale: self.of_scale(reach * scale), level=level)
-            reach = min(reach, self.level.room(found.mean, found.factor))
+            reach = min(reach, self.intercept.room(found.mean, found.factor))
         found = posterior(belief, lambda scale: self.of_scale(reach * scale), level=level)
         return found if reach == 1.0 else replace(found, reach=reach)
 
@@ -77,14 +88,14 @@ class ToldPrior(Prior):
     def variance(self, state: Posterior) -> FloatArray:
         """At the scale of the posterior."""
         variance = self.of_scale(state.scale * state.reach)
-        return variance if self.level is None else variance + np.diag(self.level.covariance)
+        return variance if self.intercept is None else variance + np.diag(self.intercept.covariance)
 
     def root(self, state: Posterior) -> FloatArray:
         """Diagonal, as coefficients are independent, but for a common level."""
         variance = self.of_scale(state.scale * state.reach)
-        if self.level is None:
+        if self.intercept is None:
             return np.diag(np.sqrt(variance))
-        total = np.diag(variance) + self.level.covariance
+        total = np.diag(variance) + self.intercept.covariance
         return np.asarray(np.linalg.cholesky(total), dtype=np.float64)
 
     def of_shares(self, scale: float) -> FloatArray:
@@ -101,12 +112,12 @@ _NEGLIGIBLE = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
-class EvidencePrior(Prior):
+class EvidencePrior(CoefficientPrior):
     """The candidates of a family, each a covariance of trace 1 on the same coefficients."""
 
     family: Family
     norm_bound: float
-    level: Level | None = None
+    intercept: Intercept | None = None
     reach: float = 1.0
 
     @cached_property
@@ -119,8 +130,8 @@ class EvidencePrior(Prior):
         """``x0``: log of the expected weights."""
         shares = np.array([part.share for part in self.family.parts])
         expected = np.log(shares * PRIOR_SECOND_MOMENT * (self.reach * self.norm_bound) ** 2)
-        if self.level is not None:  # the constant comes first
-            expected[0] = 2 * log(LEVEL_DEVIATION * self.level.bound)
+        if self.intercept is not None:  # the constant comes first
+            expected[0] = 2 * log(INTERCEPT_DEVIATION * self.intercept.bound)
         return np.asarray(expected)
 
     @cached_property
@@ -133,9 +144,9 @@ class EvidencePrior(Prior):
     def infer(self, belief: Belief, near: Posterior | None = None) -> Posterior:
         """Under the weights of largest evidence, within what the releases leave room for."""
         reach = size_reach(belief, self.norm_bound)
-        if self.level is not None and belief.ends:
+        if self.intercept is not None and belief.ends:
             found = replace(self, reach=reach)._found(belief, near)
-            reach = min(reach, self.level.room(found.mean, found.factor))
+            reach = min(reach, self.intercept.room(found.mean, found.factor))
         if reach == self.reach:
             return self._found(belief, near)
         return replace(replace(self, reach=reach)._found(belief, near), reach=reach)

@@ -10,258 +10,167 @@ where ``n_s`` counts the decisions that were really made, times the rate of thos
 where that is measured. Everything here is a function of public laws, counts and earlier releases.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import sqrt
-from typing import Protocol
 
 import numpy as np
 
 from capri.arrays import FloatArray
 from capri.epoch.plan import EpochPlan, Release
-from capri.epoch.play import Conduct
 from capri.epoch.problem import Problem
 from capri.epoch.rewards import tail_bound
-from capri.features import LowRankFeatures, Span
-from capri.learners.belief import Belief, Expected, Observation, Posterior
-from capri.learners.boundary import noise_at
-from capri.learners.context_law import ContextLaw
-from capri.learners.messages import Design, coordinate_noise
+from capri.features import ProjectedFeatures
+from capri.learners.belief import Block, Expected, Observation, Told
+from capri.learners.context_law import ContextLaw, Moments
+from capri.learners.messages import coordinate_noise
+from capri.learners.model import Knowledge
+from capri.learners.moment_design import moments_of
 from capri.learners.response import Response, Silence
-from capri.learners.support import Gathered, Stage
-from capri.partition import CellFeatures
+from capri.learners.segments import Design, Part, PlannedSegment, Supported
 from capri.privacy.histogram import HistogramLayout
 from capri.privacy.products import ProductLayout
+from capri.privacy.vector import VectorLayout
 
 # Residuals are heavy-tailed when clipping cuts off more than this share of the clipping bound.
 _HEAVY_TAILS = 0.3
+# A basis that leaves out so many times what it may never fits, whether the function changes or not.
+_LEFT_OUT = 2.0
 # Parts of an epoch below one in so many are not asked about tails.
 _TELLING = 4
 
 
-class Read(Protocol):
-    """What is expected of a release, whole or in blocks."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Reading:
+    """A release as the learner takes it in.
 
-    @property
-    def value_bound(self) -> float: ...  # noqa: D102 - as in Design
-
-    @property
-    def residual(self) -> bool: ...  # noqa: D102
-
-    @property
-    def main_share(self) -> float: ...  # noqa: D102
-
-    @property
-    def noise(self) -> float: ...  # noqa: D102
-
-    @property
-    def answers(self) -> float | None: ...  # noqa: D102
-
-    @property
-    def moment_bound(self) -> float | None: ...  # noqa: D102
-
-    @property
-    def residual_variance(self) -> float: ...  # noqa: D102
-
-    @property
-    def squares(self) -> Expected: ...  # noqa: D102
-
-    @property
-    def noise_share(self) -> float: ...  # noqa: D102
-
-
-@dataclass(frozen=True, eq=False)
-class Leg:
-    """A segment as the learner needs it again: what was played, subtracted and clipped at.
-
-    ``design`` is what the plan expected of the whole epoch, of use as long as no release came
-    since: ``learnt`` counts those before it. ``moved``: the actions were replaced since it was
-    played, and the basis with them.
+    ``design``: what was expected of it; ``told``: what it says, block by block. ``whole``: the
+    basis can hold the function. ``response``: who answers; ``law``: who comes, and what ``moments``
+    of it say so.
     """
 
-    conduct: Conduct
-    stage: Stage
-    baseline: FloatArray
-    value_bound: float
-    learnt: int
-    design: Design | None = None
-    moved: bool = False
-    # The information that the epoch will give, in blocks, where others begin before it is told.
-    promised: FloatArray | None = None
-    # What it may play, kept in memory where that is small and would be found the same again.
-    pairs: Gathered | None = None
-
-    def gathered(
-        self, basis: Span, elsewhere: FloatArray, generator: np.random.Generator
-    ) -> Gathered:
-        """The pairs that it may play, in contexts of the pool and beside them.
-
-        Once the actions were replaced, its law is known where it was planned and nowhere else.
-        """
-        if self.pairs is not None:
-            return self.pairs
-        rows = elsewhere[:0] if self.moved else elsewhere
-        return Gathered.of(basis, self.stage, self.conduct, rows, generator)
-
-    def psi(self, plan: EpochPlan, pairs: FloatArray, features: FloatArray) -> FloatArray:
-        """``psi`` of pairs as messages have it: cut to norm 1, or a 1 at the cell."""
-        own = plan.features
-        assert isinstance(own, LowRankFeatures | CellFeatures)
-        if self.moved:  # the shape is that of the old basis, in its columns
-            return shortened(own.whitened_block(pairs[:, : own.basis.columns]))
-        if isinstance(own, CellFeatures):
-            return np.asarray(np.eye(own.rank)[own.cells_of(features)])
-        return shortened(features @ own.whitening)
+    design: Design
+    told: Sequence[Told]
+    response: Response
+    law: ContextLaw
+    moments: Moments | None = None
+    whole: bool = True
 
 
-def shortened(psi: FloatArray) -> FloatArray:
-    """Rows cut to norm 1."""
-    return np.asarray(psi / np.maximum(1.0, np.linalg.norm(psi, axis=1))[:, None])
+@dataclass(eq=False)
+class _Sums:
+    """Of one block over all segments: ``sum psi v^T``, the known shift, and the sampling noise."""
 
+    matrix: FloatArray
+    shift: FloatArray
+    sampling: FloatArray
 
-@dataclass(frozen=True, eq=False)
-class _Part:
-    """What is expected of a leg: pairs, ``psi``, and how many answer at each pair."""
-
-    leg: Leg
-    features: FloatArray
-    psi: FloatArray
-    decisions: FloatArray
-    answers: FloatArray
-    left_out: FloatArray
+    @classmethod
+    def empty(cls, size: int, width: int) -> "_Sums":
+        return cls(np.zeros((size, width)), np.zeros(size), np.zeros((size, size)))
 
 
 @dataclass(frozen=True, eq=False)
 class Expectations:
-    """What is expected of a released epoch, leg by leg."""
+    """What is expected of a released epoch: segment by segment, and block by block.
 
-    problem: Problem
-    plan: EpochPlan
-    parts: tuple[_Part, ...]
-    participants: int
+    ``value_bound``: the one that it opened with. ``places``: where messages speak of each block.
+    ``parts``: each segment with the decisions really made in it and its parts, which are walked
+    through more than once.
+    """
 
-    @classmethod
-    def of(
-        cls,
-        problem: Problem,
-        basis: Span,
-        plan: EpochPlan,
-        legs: Sequence[Leg],
-        counts: Sequence[int],
-        gathered: Sequence[Gathered],
-        law: ContextLaw,
-    ) -> "Expectations":
-        """Before anything is known of who answered; ``gathered``: the pairs of each leg."""
-        parts = []
-        for leg, count, pairs in zip(legs, counts, gathered, strict=True):
-            if count == 0:
-                continue
-            support = pairs.support(law)
-            features, decisions = support.features, count * support.weights
-            psi = leg.psi(plan, support.pairs, features)
-            left_out = basis.residual(support.pairs, features)
-            parts.append(_Part(leg, features, psi, decisions, decisions, left_out))
-        return cls(problem, plan, tuple(parts), sum(counts))
+    known: Knowledge
+    value_bound: float
+    places: Mapping[Block, slice]
+    parts: Sequence[tuple[PlannedSegment, int, Iterable[Part]]]
+
+    @property
+    def participants(self) -> int:
+        """Decisions that were really made."""
+        return sum(count for _, count, _ in self.parts)
 
     def measured(
         self,
         response: Response,
+        layout: VectorLayout | ProductLayout | HistogramLayout,
         vector: FloatArray,
         variance: Callable[[float], FloatArray],
     ) -> Response:
         """Who answered, from the count and the silent block of the release."""
-        layout = self.plan.layout
         count = float(layout.part(vector, "count")[0])
         counted = response.counted(count, self.participants, layout.deviation("count"))
-        rank, full = self.plan.features.rank, self.parts[0].features.shape[1]
-        design, expected = np.zeros((rank, full)), np.zeros(rank)
-        second_moment = np.zeros((rank, rank))
-        for part in self.parts:
-            weighted = part.psi * part.decisions[:, None]
-            design += weighted.T @ part.features
-            expected += weighted.sum(axis=0)
-            second_moment += weighted.T @ part.psi
-        silence = Silence(
-            ...,
-            layout.part(vector, "missing"),
-            layout.deviation("missing"),
-            design,
-            expected,
-            second_moment,
-        )
-        return counted.regressed([silence], variance)
-
-    def answered(self, response: Response) -> "Expectations":
-        """With the measured rate of answers at each pair."""
-        parts = tuple(
-            _Part(p.leg, p.features, p.psi, p.decisions, p.decisions * rates, p.left_out)
-            for p in self.parts
-            for rates in (response.rates(p.features),)
-        )
-        return Expectations(self.problem, self.plan, parts, self.participants)
+        silent, deviation = layout.part(vector, "missing"), layout.deviation("missing")
+        found: dict[Block, Silence] = {}
+        for _, decisions, parts in self.parts:
+            for part in parts:
+                block, v, said = part.block, part.features, silent[self.places[part.block]]
+                if not len(said):
+                    continue
+                own = found.get(block) or Silence.empty(block, said, deviation, v.shape[1])
+                found[block] = own.with_pairs(v, part.psi, decisions * part.weights)
+        return counted.regressed(found.values(), variance)
 
     def design(
         self,
-        belief: Belief,
-        state: Posterior,
         baseline: FloatArray,
         *,
+        noise: float,
         main_share: float,
         response: Response | None = None,
-    ) -> tuple[Design, FloatArray]:
+    ) -> tuple[Design, dict[Block, FloatArray]]:
         """The observation as if ``baseline`` had been subtracted all along, and what that shifts.
 
         ``g = H (theta - baseline) + sum_s H_s (baseline - theta_s) + error``: the second term is
-        known, and is to be taken off the release.
+        known, and is to be taken off the release. ``response``: who answers, where that is
+        measured.
         """
-        plan, bound = self.plan, self.plan.value_bound
-        reward_bound = self.problem.reward_bound
-        rank, full = plan.features.rank, len(baseline)
-        matrix, shift = np.zeros((rank, full)), np.zeros(rank)
-        sampling = np.zeros((rank, rank))
-        spread, squares, image = np.zeros((full, full)), np.zeros((full, full)), np.zeros(full)
-        constant = 0.0
+        known, bound, width = self.known, self.value_bound, baseline.shape[-1]
+        state, reward_bound = known.posterior, known.problem.reward_bound
+        sums = {
+            block: _Sums.empty(place.stop - place.start, width)
+            for block, place in self.places.items()
+        }
+        spread = np.zeros((*baseline.shape, width))
+        squares, image, constant = np.zeros_like(spread), np.zeros_like(baseline), 0.0
         expected = precision = answers = away = left_out = total_variance = 0.0
-        for part in self.parts:
-            leg, v, psi, weights = part.leg, part.features, part.psi, part.answers
-            scale = bound / leg.value_bound
-            piece = scale * (psi * weights[:, None]).T @ v
-            matrix += piece
-            shift += piece @ (baseline - leg.baseline)
-            signal = np.sum((v @ state.factor) ** 2, axis=1)
-            signal += (v @ (state.mean - leg.baseline)) ** 2
-            residual = weights * (signal + noise_at(belief, v @ state.mean, reward_bound))
-            sampling += scale**2 * (psi * residual[:, None]).T @ psi
-            spread += (v * part.decisions[:, None]).T @ v
-            number = float(weights.sum())
-            answers += number
-            away += number * leg.value_bound
-            share = weights / leg.value_bound**2
-            expected += float(share @ signal)
-            moments = (v * share[:, None]).T @ v
-            squares += moments
-            image += moments @ leg.baseline
-            constant += float(leg.baseline @ moments @ leg.baseline)
-            precision += number / leg.value_bound**2
-            total_variance += float(residual.sum())
-            left_out += float(part.decisions @ part.left_out)
-        noise = self._noise(main_share)
-        covariance = noise**2 * np.eye(rank) + sampling
-        if response is not None:
-            # An error of the measured rate: everything expected is off by a common factor.
-            root, offset = matrix @ state.factor, matrix @ (state.mean - baseline) + shift
-            doubt = response.variance / response.rate**2
-            covariance += doubt * (root @ root.T + np.outer(offset, offset))
+        for segment, count, parts in self.parts:
+            scale = bound / segment.value_bound
+            for part in parts:
+                block, v, psi = part.block, part.features, part.psi
+                own, base, mean = sums[block], segment.baseline[block], state.mean[block]
+                decisions = count * part.weights
+                weights = decisions
+                if response is not None:
+                    weights = decisions * response.rates(v, block)
+                piece = scale * (psi * weights[:, None]).T @ v
+                own.matrix += piece
+                own.shift += piece @ (baseline[block] - base)
+                signal = np.sum((v @ state.factor[block]) ** 2, axis=1)
+                signal += (v @ (mean - base)) ** 2
+                residual = weights * (signal + known.model.noise_at(known, v @ mean))
+                own.sampling += scale**2 * (psi * residual[:, None]).T @ psi
+                spread[block] += (v * decisions[:, None]).T @ v
+                number = float(weights.sum())
+                answers += number
+                away += number * segment.value_bound
+                share = weights / segment.value_bound**2
+                expected += float(share @ signal)
+                moments = (v * share[:, None]).T @ v
+                squares[block] += moments
+                image[block] += moments @ base
+                constant += float(base @ moments @ base)
+                precision += number / segment.value_bound**2
+                total_variance += float(residual.sum())
+                left_out += float((decisions * part.left_out).sum())
+        observations = {
+            block: self._observation(own, block, baseline, noise, response)
+            for block, own in sums.items()
+        }
         return Design(
-            observation=Observation(
-                design=matrix,
-                covariance=covariance,
-                baseline=baseline,
-                sampling=sampling,
-                participants=self.participants,
-            ),
+            observations=observations,
             value_bound=away / answers,
-            residual=any(part.leg.value_bound < self.problem.reward_bound for part in self.parts),
+            residual=any(each.value_bound < reward_bound for each, _, _ in self.parts),
             main_share=main_share,
             noise=noise,
             signal_variance=expected / precision,
@@ -273,21 +182,118 @@ class Expectations:
             ),
             answers=answers,
             moment_bound=sqrt(answers / precision),
-        ), shift
+        ), {block: own.shift for block, own in sums.items()}
 
-    def _noise(self, main_share: float) -> float:
-        plan = self.plan
-        if self.problem.sends_products and self.problem.budget is not None:
-            return plan.noise_scale
-        if plan.sphere is not None:  # of an epoch that was planned for more or fewer reports
-            return plan.noise_scale * sqrt(self.participants) / main_share
-        scale = coordinate_noise(
-            self.problem, plan.features.rank, plan.value_bound, self.participants
+    def _observation(
+        self,
+        own: _Sums,
+        block: Block,
+        baseline: FloatArray,
+        noise: float,
+        response: Response | None,
+    ) -> Observation:
+        """What is said of a block; how blocks go together in an error of the rate is left out."""
+        state, base = self.known.posterior, baseline[block]
+        covariance = noise**2 * np.eye(len(own.shift)) + own.sampling
+        if response is not None:
+            # An error of the measured rate: everything expected is off by a common factor.
+            root = own.matrix @ state.factor[block]
+            offset = own.matrix @ (state.mean[block] - base) + own.shift
+            doubt = response.variance / response.rate**2
+            covariance += doubt * (root @ root.T + np.outer(offset, offset))
+        return Observation(
+            design=own.matrix,
+            covariance=covariance,
+            baseline=base,
+            sampling=own.sampling,
+            participants=self.participants,
         )
-        return scale / main_share
 
 
-def measured_square(release: Release, design: Read, reward_bound: float) -> tuple[float, float]:
+def read_release(known: Knowledge, release: Release, generator: np.random.Generator) -> Reading:
+    """What the release observed, who answered, and who came.
+
+    As planned, where the epoch went as planned; else by its segments and real counts.
+    """
+    plan = release.plan
+    problem, model, law = known.problem, known.model, known.context_law
+    segments, features = known.pending[plan.epoch], model.readable(plan.features)
+    design, response, moments = segments[0].design, known.response, None
+    vector, places = plan.layout.main(release.vector, plan.value_bound), model.places(features)
+    as_planned = (
+        len(segments) == 1
+        and release.participants == plan.length
+        and segments[0].learnt == known.belief.epochs
+    )
+    shifts: dict[Block, FloatArray] = {}
+    if design is None or not as_planned or problem.sends_products:
+        played = [model.played_again(segment, law.elsewhere, generator) for segment in segments]
+        moments = moments_of(release, segments, played, law, partial(model.coordinates, features))
+        if moments is not None:
+            law = law.observe(moments)
+        same_law = law.kind == known.context_law.kind == 0
+        if design is None or not as_planned or problem.rewards.measured or not same_law:
+            supports = [each.support(law) for each in played]
+            design, shifts, response = _expected(known, release, features, supports)
+    return Reading(
+        design=design,
+        told=[
+            (block, seen, vector[places[block]] - shifts.get(block, 0.0))
+            for block, seen in design.observations.items()
+            if seen.design.any()
+        ],
+        response=response,
+        law=law,
+        moments=moments,
+        whole=design.left_out <= _LEFT_OUT * known.options.rank_tolerance,
+    )
+
+
+def _expected(
+    known: Knowledge, release: Release, features: ProjectedFeatures, supports: Sequence[Supported]
+) -> tuple[Design, dict[Block, FloatArray], Response]:
+    """What is expected of the segments with their real counts, and who answered."""
+    plan, layout = release.plan, release.plan.layout
+    problem, model, response = known.problem, known.model, known.response
+    segments = known.pending[plan.epoch]
+    expected = Expectations(
+        known,
+        plan.value_bound,
+        model.places(features),
+        [
+            (segment, count, model.parts(features, segment, support))
+            for segment, count, support in zip(segments, release.counts, supports, strict=True)
+            if count > 0
+        ],
+    )
+    main_share, answered = 1.0, None
+    if not isinstance(layout, HistogramLayout):
+        main_share = known.options.main_share(
+            tail="tail" in layout.blocks, products=isinstance(layout, ProductLayout)
+        )
+    if "missing" in layout.blocks:
+        shares = model.prior.of_shares
+        answered = response = expected.measured(response, layout, release.vector, shares)
+    design, shifts = expected.design(
+        segments[0].baseline,
+        noise=noise_of_release(problem, plan, release.participants, main_share),
+        main_share=main_share,
+        response=answered,
+    )
+    return design, shifts, response
+
+
+def noise_of_release(problem: Problem, plan: EpochPlan, answers: int, main_share: float) -> float:
+    """Deviation of the privacy noise on a coordinate of ``t psi``, summed over so many."""
+    if not isinstance(plan.layout, VectorLayout) and problem.budget is not None:
+        return plan.noise_scale
+    if plan.sphere is not None:  # of an epoch that was planned for more or fewer reports
+        return plan.noise_scale * sqrt(answers) / main_share
+    scale = coordinate_noise(problem, plan.features.rank, plan.value_bound, answers)
+    return scale / main_share
+
+
+def measured_square(release: Release, design: Design, reward_bound: float) -> tuple[float, float]:
     """``E[z^2]`` of the residuals from the moment coordinate, and its standard deviation.
 
     Of clipped residuals it is ``B_r^2 (coordinate / (B_r s n) + 1) / 2``, to which the privacy
@@ -306,7 +312,7 @@ def measured_square(release: Release, design: Read, reward_bound: float) -> tupl
     return square + lost, deviation
 
 
-def measured_moment(release: Release, design: Read) -> tuple[float, float]:
+def measured_moment(release: Release, design: Design) -> tuple[float, float]:
     """``E[z^2]`` of clipped residuals, and its standard deviation."""
     plan = release.plan
     answers = release.participants if design.answers is None else design.answers
@@ -325,7 +331,7 @@ def measured_moment(release: Release, design: Read) -> tuple[float, float]:
 
 
 def measured_excess(
-    release: Release, design: Read, reward_bound: float
+    release: Release, design: Design, reward_bound: float
 ) -> tuple[float, float] | None:
     """``E[(|z| - B_r)_+]``, what clipping cuts off, and its standard deviation.
 
@@ -349,7 +355,7 @@ def measured_excess(
     return most * (mean + 1) / 2, most * noise / 2
 
 
-def cuts_off_too_much(release: Release, design: Read, reward_bound: float) -> bool:
+def cuts_off_too_much(release: Release, design: Design, reward_bound: float) -> bool:
     """Whether clipped residuals lose so much that the estimate is biased (rare large rewards).
 
     The measure must exceed its limit by 2.5 standard deviations of the privacy noise. A few late

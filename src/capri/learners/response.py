@@ -7,7 +7,6 @@ reward of 0. All of this is post-processing.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from types import EllipsisType
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from capri.arrays import FloatArray
 from capri.learners.belief import (
     PRIOR_SCALES,
     Belief,
+    Block,
     Observation,
     Told,
     posterior,
@@ -49,7 +49,7 @@ class Response:
         """The overall rate, as a divisor."""
         return float(np.clip(self.mean, _SMALLEST, 1.0))
 
-    def rates(self, features: FloatArray, block: int | EllipsisType = ...) -> FloatArray:
+    def rates(self, features: FloatArray, block: Block = ...) -> FloatArray:
         """The rate at each pair of a block, given by its basis coordinates."""
         if self.deviating is None:
             return np.full(len(features), self.rate)
@@ -81,12 +81,35 @@ class Silence:
     binomial noise ``mean (1 - mean) n E[psi psi^T]`` in the error.
     """
 
-    block: int | EllipsisType
+    block: Block
     silent: FloatArray
     deviation: float
     design: FloatArray
     expected: FloatArray
     second_moment: FloatArray
+
+    @classmethod
+    def empty(cls, block: Block, silent: FloatArray, deviation: float, width: int) -> "Silence":
+        """What was released of a block, before anything is expected of it."""
+        size = len(silent)
+        return cls(
+            block,
+            silent,
+            deviation,
+            np.zeros((size, width)),
+            np.zeros(size),
+            np.zeros((size, size)),
+        )
+
+    def with_pairs(self, features: FloatArray, psi: FloatArray, decisions: FloatArray) -> "Silence":
+        """With pairs that were played so often."""
+        weighted = psi * decisions[:, None]
+        return replace(
+            self,
+            design=self.design + weighted.T @ features,
+            expected=self.expected + weighted.sum(axis=0),
+            second_moment=self.second_moment + weighted.T @ psi,
+        )
 
     def told(self, rate: float) -> Told:
         """As an observation of ``s`` under an overall rate."""

@@ -25,8 +25,9 @@ from math import erf, erfc, exp, pi, sqrt
 
 from capri.epoch.plan import Release
 from capri.epoch.rewards import tail_bound
-from capri.learners.belief import Posterior, Squares
-from capri.learners.reading import Read, measured_excess, measured_moment
+from capri.learners.belief import Believed, Squares
+from capri.learners.reading import measured_excess, measured_moment
+from capri.learners.segments import Design
 
 # What is cut off is too much beyond this share of the bound, by so many standard deviations: the
 # test is made after every reading.
@@ -48,7 +49,7 @@ def expected_excess(ratio: float) -> float:
     return sqrt(2 / pi) * exp(-(ratio**2) / 2) / ratio - erfc(ratio / sqrt(2))
 
 
-def pooled(squares: Squares, release: Release, design: Read, reward_bound: float) -> Squares:
+def pooled(squares: Squares, release: Release, design: Design, reward_bound: float) -> Squares:
     """With what this reading says of tails."""
     excess = measured_excess(release, design, reward_bound)
     if excess is None or not design.residual:
@@ -69,7 +70,7 @@ def too_heavy(squares: Squares) -> bool:
 
 
 def restored_square(
-    squares: Squares, release: Release, design: Read, reward_bound: float
+    squares: Squares, release: Release, design: Design, reward_bound: float
 ) -> tuple[float, float]:
     """``E[z^2]`` of residuals before they were clipped, and its standard deviation."""
     square, deviation = measured_moment(release, design)
@@ -86,7 +87,7 @@ def restored_square(
     return square, deviation
 
 
-def noise_of(squares: Squares, state: Posterior, reward_bound: float) -> tuple[float, float] | None:
+def noise_of(squares: Squares, state: Believed, reward_bound: float) -> tuple[float, float] | None:
     """The noise variance under a belief and the precision of it, with what is expected of it."""
     measured, size = squares.noise(state), squares.second_moment(state.mean)
     if measured is None or size is None or sum(size) > _MAYBE_AT_THE_ENDS * reward_bound**2:

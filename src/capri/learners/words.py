@@ -1,9 +1,13 @@
-"""Columns of very different spread that one lengthscale has to measure.
+"""Guard rails of the practical learner: what they look at, and notices in words.
 
-Notices in words: what was seen, what it means, what to do. One function a kind.
+A notice says what was seen, what it means and what to do. Everything here is a function of options,
+public rows, plans and releases: post-processing. Nothing that is planned, played or released
+depends on it, and it takes no draw from anybody.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import log
 
 import numpy as np
@@ -11,12 +15,21 @@ import numpy as np
 from capri.arrays import FloatArray
 from capri.epoch.notice import Notice
 from capri.epoch.problem import Problem
-from capri.features import Basis
+from capri.features import Basis, Span
 from capri.kernels import sharing_one_scale
-from capri.learners.belief import PRIOR_SCALES, Belief
-from capri.learners.fit import FALSE_ALARMS, Candidate, Fit, Innovation
+from capri.learners.belief import PRIOR_SCALES, Belief, Believed, Normal, Told
+from capri.learners.boundary import public_pairs
+from capri.learners.fit import (
+    FALSE_ALARMS,
+    Candidate,
+    Fit,
+    Innovation,
+    PoolTest,
+    Rates,
+    candidates,
+)
 from capri.learners.options import PracticalOptions
-from capri.learners.overdispersion import SIZES, Crowds
+from capri.learners.overdispersion import SIZES, Overdispersion
 from capri.spaces import FixedActions
 
 # Spreads that differ by more than this cannot both suit one lengthscale.
@@ -86,6 +99,8 @@ _TOO_MUCH = 0.1
 # A pool is said to be wrong when so much of its weight would have to move: a sample of a few dozen
 # people is as far from the law as a fifth. Users elsewhere are spoken of from so many on.
 _FAR_FROM_THE_POOL, _SOME = 0.25, 0.05
+# A rise of the rate of answers by less costs little; beyond it, so many deviations count.
+_RISE, _DEVIATIONS = 0.03, 4.5
 
 
 # -- before any user ------------------------------------------------------------------------------
@@ -247,12 +262,12 @@ def another_kernel(
     )
 
 
-def people(crowds: Crowds) -> Notice | None:
+def people(found: Overdispersion) -> Notice | None:
     """How many people the releases stand for, where that is far from everybody being new."""
-    odds = float(crowds.scores[crowds.likeliest] - crowds.scores[0])
-    if crowds.likeliest == 0 or not odds > log(_ODDS):
+    odds = float(found.scores[found.likeliest] - found.scores[0])
+    if found.likeliest == 0 or not odds > log(_ODDS):
         return None
-    size = SIZES[crowds.likeliest]
+    size = SIZES[found.likeliest]
     return Notice(
         kind="people",
         text=(
@@ -266,8 +281,9 @@ def people(crowds: Crowds) -> Notice | None:
     )
 
 
-def pool(fit: Fit, newest: Innovation, mismatch: float, elsewhere: float) -> Notice | None:
-    """``fit``: moments against the pool's law; the others are shares of users."""
+def pool(test: PoolTest, newest: Innovation) -> Notice | None:
+    """With the newest moments in the test."""
+    fit, mismatch, elsewhere = test.fit, test.mismatch, test.elsewhere
     chance = fit.chance(newest)
     if not (chance < FALSE_ALARMS and mismatch > _FAR_FROM_THE_POOL):
         return None
@@ -300,6 +316,27 @@ def pool(fit: Fit, newest: Innovation, mismatch: float, elsewhere: float) -> Not
     )
 
 
+def wait(rates: Rates) -> Notice | None:
+    """Rewards that come after the wait, said beyond doubt."""
+    if rates.rise is None:
+        return None
+    higher, deviation = rates.rise
+    if not higher > _RISE + _DEVIATIONS * deviation:
+        return None
+    short, long = rates.short / rates.short_precision, rates.long / rates.long_precision
+    return Notice(
+        kind="wait",
+        text=(
+            f"{long:.0%} of decisions have a reward where the epoch was long and hence the "
+            f"wait, {short:.0%} where it was short: rewards still come when reward_wait is "
+            "over. If it depends on the outcome how long they take, as with purchases and "
+            "bounces, estimates are of the quick ones. Wait longer. (Else people answer more "
+            "often since better actions are played, and all is well.)"
+        ),
+        numbers={"short": short, "long": long, "deviation": deviation},
+    )
+
+
 def drift(nats: float, alarm: float) -> Notice:
     """By how much an empty belief predicted the release better than all that was learnt."""
     return Notice(
@@ -313,3 +350,76 @@ def drift(nats: float, alarm: float) -> Notice:
         ),
         numbers={"nats": nats, "alarm": alarm},
     )
+
+
+# -- all of them ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Watch:
+    """Guard rails around one configuration and one basis."""
+
+    problem: Problem
+    options: PracticalOptions
+    norm_bound: float
+    basis: Span
+    left_out: float = 0.0  # of what is expected of f, where no kernel was told
+
+    @cached_property
+    def _pairs(self) -> FloatArray:
+        return public_pairs(self.problem)
+
+    @cached_property
+    def _kernels(self) -> tuple[Candidate, ...]:
+        """The told kernel and its other lengthscales: made once, when the first release is in."""
+        if not isinstance(self.basis, Basis):
+            return ()
+        return candidates(self.problem.kernel, self.basis, self._pairs, self.options.smoothness)
+
+    @cached_property
+    def opening(self) -> tuple[Notice, ...]:
+        """What can be said before any user."""
+        if not isinstance(self.basis, Basis):  # columns are scaled from the pool
+            notice = products(self.options, self.left_out)
+            return () if notice is None else (notice,)
+        found = (
+            scales(self.problem, self._pairs),
+            rank(self.options, self.basis, self._pairs),
+        )
+        return tuple(notice for notice in found if notice is not None)
+
+    def after(
+        self,
+        fit: Fit,
+        told: Sequence[Told],
+        *,
+        before: Belief,
+        expected: Normal,
+        belief: Belief,
+        state: Believed,
+        overdispersion: Overdispersion,
+    ) -> tuple[Fit, tuple[Notice, ...]]:
+        """What a release says: innovations with it, and notices.
+
+        ``before`` and ``expected`` are what was believed until it came, ``belief`` and ``state``
+        what is believed now. The first release is held against the prior alone, whose scale is
+        learnt from it: how large ``f`` is nobody has to know in advance. So innovations count from
+        the second on. A belief that starts again, as rewards with heavy tails were cut off, was
+        wrong for a reason of its own, and innovations start again with it.
+        """
+        if belief.moment_precision == 0:
+            return Fit(), ()
+        found = [
+            prior_scale(state.scale, self.norm_bound),
+            another_kernel(belief, self._kernels, self.norm_bound),
+            people(overdispersion),
+        ]
+        if before.moment_precision > 0:
+            known = isinstance(self.basis, Basis)
+            if not known:  # what is left of a misfit when the crowd has explained what it can
+                told = [(block, overdispersion.seen(each), part) for block, each, part in told]
+            newest = Innovation.of(told, expected)
+            fit = fit.after(newest)
+            if known or overdispersion.likeliest == 0:  # else few people are what explains it
+                found.append(misfit(fit, newest, told=known))
+        return fit, tuple(notice for notice in found if notice is not None)

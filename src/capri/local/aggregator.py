@@ -27,13 +27,12 @@ from capri.epoch.rewards import RewardTerms, checked_scale, checked_terms, resca
 from capri.epoch.storage import configuration_digest, damage_as_storage_error, read_policy_file
 from capri.errors import ConfigurationError, HorizonError
 from capri.kernels import Kernel
-from capri.learners.explain import explain
+from capri.learners.explain import explain, releases_prior
 from capri.learners.explanation import Explanation
+from capri.learners.learner import PracticalLearner
 from capri.learners.options import PracticalOptions
-from capri.learners.practical import PracticalLearner
 from capri.learners.presets import checked_horizon, checked_options, first_length
-from capri.learners.start import Prior, checked_prior
-from capri.learners.start.releases import releases_prior
+from capri.learners.prior import Prior, checked_prior
 from capri.local import wire
 from capri.local.engine import ReportEngine
 from capri.local.reports import EpochSum, ReportStatus, as_rows
@@ -55,7 +54,7 @@ from capri.store.persistence import (
     save_aggregator,
     stored_configuration,
 )
-from capri.store.repository import Repository, kept_actions
+from capri.store.repository import Repository, kept_version
 from capri.store.reservation import joined, joined_values
 
 
@@ -156,6 +155,7 @@ class LocalCapri(PublicFace):
             rewards=RewardTerms(missing=self._terms.missing),
             limits=limits,
             shuffle=shuffle,
+            noise=options.get("noise"),
         )
         if shuffle is not None and (self._terms.overlapping or epoch_time is not None):
             raise ConfigurationError(
@@ -188,7 +188,7 @@ class LocalCapri(PublicFace):
         first = first_length(problem, self._options, self._observed)
         schedule = Schedule(first, self._options.growth, self._horizon)
         course = Course(schedule, learner, BundleDraws(public), timed=True)
-        law, actions = first_law(course, public), kept_actions(problem, PlainCodec())
+        law, actions = first_law(course, public), kept_version(problem, PlainCodec())
         if store is None:
             repository: Repository = in_memory(law, actions, saved)
         else:

@@ -44,6 +44,7 @@ from capri.family.factor import FARTHEST_SCORE, Factor, Scores
 from capri.features import Basis, LowRankFeatures, Span, row_by_row
 from capri.kernels import from_dict
 from capri.kernels.evaluate import steady, without_tiny
+from capri.kernels.own import SHIPPED
 from capri.kernels.stationary import LARGE_ORDER
 from capri.spaces import Actions, FixedActions, VaryingActions
 
@@ -133,8 +134,12 @@ def span_state(features: LowRankFeatures) -> tuple[dict[str, Any], Arrays]:
     kernels, arrays = basis.state()
     arrays.pop("table", None)
     _check_scales(arrays)
-    for side in _SIDES:
+    for side, used in zip(_SIDES, (basis.left, basis.right), strict=True):
         check_kernel(kernels[side])
+        # Features that no product needs stay here; one is left, to tell how many rows there are.
+        most = max(1, int(used.max(initial=0)))
+        arrays[f"{side}.transform"] = arrays[f"{side}.transform"][:, :most]
+        arrays[f"{side}.offset"] = arrays[f"{side}.offset"][:most]
         constant, pivots = not arrays[f"{side}.offset"].size, f"{side}.pivots"
         if constant or _is_identity(arrays[pivots]):
             del arrays[pivots]
@@ -272,6 +277,8 @@ def check_kernel(description: Any, depth: int = 1) -> int:
     """
     if depth > _DEEPEST:
         raise BundleError(f"devices take kernels that are nested at most {_DEEPEST} deep")
+    if isinstance(description, dict) and description.get("type") not in SHIPPED:
+        raise BundleError(f"devices cannot compute a kernel of type {description.get('type')!r}")
     parts = 1
     values = description.values() if isinstance(description, dict) else description
     for value in values:

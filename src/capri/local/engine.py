@@ -30,7 +30,7 @@ from capri.epoch.plan import EpochPlan
 from capri.epoch.problem import Problem
 from capri.epoch.storage import plan_state
 from capri.errors import DataError, HorizonError, StorageError
-from capri.learners.practical import PracticalLearner
+from capri.learners.learner import PracticalLearner
 from capri.local import wire
 from capri.local.bundle import make_bundle
 from capri.local.noted import note_bundle
@@ -48,7 +48,7 @@ from capri.store.repository import (
     OvertakenError,
     ReportRow,
     drop_laws,
-    kept_actions,
+    kept_version,
 )
 from capri.store.reservation import Reservation
 from capri.store.view import LEARNT, OPEN, WAITING, EpochRow, Unit
@@ -384,7 +384,7 @@ class ReportEngine:
             problem = renewed(
                 self.state.versions[self.state.current if version is None else version]
             )
-            kept = kept_actions(problem, repository.codec)
+            kept = kept_version(problem, repository.codec)
             record = {"actions": problem.actions.count, "digest": repository.codec.mark(kept).hex()}
 
             def change(unit: Unit) -> None:
@@ -412,6 +412,8 @@ def _entry(epoch: EpochReports, problem: Problem) -> dict[str, Any]:
     return {
         "epoch": plan.epoch,
         "reports": epoch.unread,
+        "mechanism": "sphere",
+        "norm": str(plan.layout.norm),
         "coordinates": plan.dimension,
         "bytes": wire.SIZE,
         "noise": plan.noise_scale,

@@ -6,6 +6,7 @@ from math import ceil, inf, isfinite, sqrt
 from typing import Any, Protocol
 
 from capri.errors import BudgetError
+from capri.files import html_table, text_table
 from capri.privacy.budget import Budget, PrivacyModel
 from capri.privacy.calibration import delivered_by_integers, laplace_epsilon
 from capri.privacy.mechanism import MECHANISMS, Norm
@@ -90,8 +91,8 @@ class ReleaseEvent:
         return kind(noise_multiplier=1 / self.mu)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values; what only other mechanisms have is left out."""
-        own = {"mechanism": "gaussian", "norm": Norm.L2, "epsilon": None, "purpose": LEARNING}
+        """Plain values; what only some events have is left out."""
+        own = {"epsilon": None, "purpose": LEARNING}
         return {name: value for name, value in asdict(self).items() if own.get(name, ...) != value}
 
 
@@ -195,7 +196,28 @@ class Ledger:
         self._events: tuple[ReleaseEvent, ...] = ()
 
     def __repr__(self) -> str:
-        return f"Ledger({self._budget}, releases={len(self._events)}, spent={self.spent})"
+        said = f"Ledger({self._budget}, releases={len(self._events)}, spent={self.spent})"
+        return f"{said}\n{text_table(self._rows())}" if self._events else said
+
+    def _repr_html_(self) -> str:
+        return html_table(self._rows()) if self._events else repr(self)
+
+    def _rows(self) -> list[dict[str, Any]]:
+        """What a table shows of every release."""
+        shadows = any(event.purpose == SHADOW for event in self._events)
+        return [
+            {
+                "epoch": event.epoch,
+                "participants": event.participants,
+                "mechanism": event.mechanism,
+                "norm": str(event.norm),
+                "sensitivity": event.sensitivity,
+                "noise": event.noise_scale,
+                "epsilon": self.spent_in(event.epoch).epsilon,
+                "purpose": event.purpose if shadows else None,
+            }
+            for event in self._events
+        ]
 
     @property
     def budget(self) -> Budget:

@@ -27,7 +27,7 @@ from sklearn.utils.validation import check_is_fitted
 from capri.arrays import FloatArray
 from capri.errors import ConfigurationError, KernelWarning
 from capri.files import Row, digest_of, html_table, text_table
-from capri.learners.start import Observed, Prior, observed
+from capri.learners.prior import Observed, Prior, observed
 from capri.privacy.calibration import delivered_epsilon
 from capri.privacy.ledger import Ledger, PriorEvent, ReleaseEvent
 from capri.regression.decode import Model

@@ -29,6 +29,8 @@ from capri.service.auth import (
     RefusalError,
     ServiceLimits,
 )
+from capri.service.changes import PolicyFile
+from capri.service.devices import DeviceHandlers
 from capri.service.endpoint import (
     BINARY,
     JSON,
@@ -44,7 +46,7 @@ from capri.service.endpoint import (
     response_to,
 )
 from capri.service.figures import DeviceFigures, Figures
-from capri.service.handlers import DeviceHandlers, JointHandlers
+from capri.service.handlers import JointHandlers
 from capri.service.messages import REPORT_SIZE, encode
 from capri.version import VERSION
 
@@ -111,6 +113,10 @@ ROUTES = (
         "POST", "/v1/admin/catalogue", ADMIN, "Offer other actions from the next epoch on",
         (messages.CatalogueRequest,),
     ),
+    Route(
+        "POST", "/v1/admin/settings", ADMIN, "Change what may change, from the next epoch on",
+        (messages.SettingsRequest,),
+    ),
     Route("POST", "/v1/admin/mode", ADMIN, "Change who decides", (messages.ModeRequest,)),
     Route("POST", "/v1/admin/close", ADMIN, "Close what is due", (messages.CloseRequest,)),
     Route("GET", "/v1/live", OPERATOR, "Live counts, inside the trust boundary"),
@@ -149,12 +155,14 @@ class Application:
         limits: ServiceLimits | None = None,
         expected: Callable[[], Any] = lambda: None,
         site: Path | None = None,
+        file: PolicyFile | None = None,
     ) -> None:
         """Without ``keys`` whoever reaches it may do everything: for this machine alone.
 
         ``expected`` looks for a forecast. ``site``: a folder whose files are served at ``/site/``.
+        ``file``: what the policy was described by.
         """
-        self._policy, self._name, self._expected = policy, name, expected
+        self._policy, self._name, self._expected, self._file = policy, name, expected, file
         self._guard = Guard(keys, hosts, limits or ServiceLimits())
         public = page_files() | site_files(site)
         public["/v1/openapi.json"] = Response(encode(document(self._guard.limits)))
@@ -200,7 +208,8 @@ class Application:
             self.handlers = JointHandlers(
                 self._policy,
                 self._guard,
-                Figures(self._policy, self._name, self._expected),
+                Figures(self._policy, self._name, self._expected, self._file),
+                self._file,
             )
         offered = self.handlers.routes | {"/healthz": fixed(Response(encode({"status": "alive"})))}
         for route in ROUTES:

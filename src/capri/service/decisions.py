@@ -302,6 +302,8 @@ class BulkPolicy:
         try:
             made = self._policy.act_many(rows, **asked)
         except (HorizonError, ConfigurationError) as problem:
+            if isinstance(problem, HorizonError) and self._freezes():
+                return self._decided(visits, rows, asked, marks)
             if len(visits) == 1:
                 return [problem]
             middle = len(visits) // 2
@@ -320,6 +322,14 @@ class BulkPolicy:
         except Exception as problem:  # of this half alone: the other may have been done
             return [problem] * len(visits)
         return _answers(made, visits, marks)
+
+    def _freezes(self) -> bool:
+        """Whether the horizon is reached, and it goes on by what was learnt, from now on."""
+        if self._policy.remaining:
+            return False
+        why = f"the horizon of {self._policy.horizon:,} decisions is reached"
+        self._policy.freeze(by="capri", why=why)
+        return True
 
     def reward(self, items: list[RewardRequest]) -> list[Any]:
         """What became of each reward."""

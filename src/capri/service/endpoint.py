@@ -61,6 +61,7 @@ class Request(Struct):
     body: bytes = b""
     kind: bytes = JSON
     receive: Receive | None = None
+    headers: Headers = {}
 
     def take_body(self) -> bytes:
         """The body, which is not kept: what waits for the store has been read."""
@@ -123,7 +124,7 @@ class Endpoint:
                 unread = True
                 response = self._other_method(scope["method"])
             else:
-                request = Request(self._holder(headers), receive=receive)
+                request = Request(self._holder(headers), receive=receive, headers=headers)
                 if reads:
                     request.kind = self._kind(headers)
                     request.body = await self._body(headers, receive)
@@ -237,11 +238,12 @@ def note(level: int, text: str) -> None:
 
 async def respond(response: Response, send: Send, *, close: bool = False) -> None:
     """Send an answer."""
+    told = {name for name, _ in response.headers}
     headers = [
         (b"content-type", response.kind),
         (b"content-length", str(len(response.body)).encode()),
         (b"content-security-policy", response.policy),
-        *_SAFE,
+        *(each for each in _SAFE if each[0] not in told),
         *response.headers,
     ]
     if close:

@@ -4,15 +4,17 @@ Heavy figures change with a release and with nothing else, so each is computed o
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from threading import Lock
 from typing import Any
 
 import numpy as np
 
+from capri.epoch.notice import Notice
 from capri.errors import CapriError
 from capri.files import json_values
 from capri.local.aggregator import LocalCapri
+from capri.service.changes import PolicyFile
 from capri.service.monitoring import released_alarms
 from capri.spaces import ContextPool, FixedActions
 from capri.version import VERSION
@@ -24,9 +26,15 @@ _BRIEF = 0.5  # seconds for which progress is not asked for again
 class Figures:
     """Public figures of one policy."""
 
-    def __init__(self, served: Any, name: str, expected: Callable[[], Any] = lambda: None) -> None:
-        """``expected``: looks for a forecast, which may be on its way."""
-        self._served, self._name, self._look_for = served, name, expected
+    def __init__(
+        self,
+        served: Any,
+        name: str,
+        expected: Callable[[], Any] = lambda: None,
+        file: PolicyFile | None = None,
+    ) -> None:
+        """``expected``: looks for a forecast, which may be on its way. ``file``: of the policy."""
+        self._served, self._name, self._look_for, self._file = served, name, expected, file
         self._locks: dict[str, Lock] = {}
         self._known: dict[str, tuple[object, Any]] = {}
 
@@ -66,9 +74,9 @@ class Figures:
     def policy(self) -> Any:
         """What it is, and how far it has come."""
         fixed = self._once("policy", self._state, self._described)
-        return fixed | {**self._mode(), "progress": self.progress()}
+        return fixed | {**self.mode(), "progress": self.progress()}
 
-    def _mode(self) -> dict[str, Any]:
+    def mode(self) -> dict[str, Any]:
         """Which system decides, and by which default."""
         return dict(self._policy.mode.to_dict())
 
@@ -113,9 +121,24 @@ class Figures:
                     *released_alarms(
                         problem.rewards, policy.epochs, self.progress().get("missed", 0)
                     ),
+                    *self._differences(),
                 )
             ],
         }
+
+    def _differences(self) -> Iterator[Notice]:
+        """What the policy file says, and the store does not."""
+        if self._file is None:
+            return
+        try:
+            found = self._file.differences()
+        except CapriError as problem:
+            yield Notice(kind="policy file", text=f"The policy file cannot be read: {problem}")
+            return
+        if found:
+            said = "; ".join(map(str, found))
+            text = f"The policy file is not what is played: {said}. See capri diff and capri apply."
+            yield Notice(kind="policy file", text=text)
 
     def epochs(self) -> Any:
         """One record for each closed epoch."""
@@ -210,7 +233,8 @@ class DeviceFigures(Figures):
             "under_way": [under_way] if aggregator.remaining else [],
         }
 
-    def _mode(self) -> dict[str, Any]:
+    def mode(self) -> dict[str, Any]:
+        """Devices decide."""
         return {"mode": "active"}
 
     def ledger(self) -> Any:

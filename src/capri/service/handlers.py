@@ -1,6 +1,6 @@
-"""Handlers of both models: what becomes of a request that was let in.
+"""Handlers of a policy that decides here, and what handlers of both models share.
 
-Each class has in ``routes`` a handler for every path that its model serves.
+``routes`` has a handler for every path that the model serves.
 """
 
 import asyncio
@@ -14,13 +14,12 @@ from msgspec import Struct
 
 from capri.errors import AwayError, CapriError, ConfigurationError, InDoubtError
 from capri.joint.policy import Capri
-from capri.local.aggregator import LocalCapri
-from capri.local.reports import ReportStatus
 from capri.service.auth import Guard, RefusalError, RewardQuota
 from capri.service.batch import Leave, MicroBatcher, Work
+from capri.service.changes import PolicyFile
 from capri.service.decisions import BulkPolicy
-from capri.service.endpoint import BINARY, Handler, Request, Response, error_of
-from capri.service.figures import DeviceFigures, Figures, metrics
+from capri.service.endpoint import Handler, Request, Response, error_of
+from capri.service.figures import Figures, metrics
 from capri.service.messages import (
     CatalogueRequest,
     CloseRequest,
@@ -29,16 +28,15 @@ from capri.service.messages import (
     ErrorDetail,
     ModeRequest,
     RefusedItem,
-    ReportAnswer,
     RewardAnswer,
     RewardRequest,
+    SettingsRequest,
     encode,
     is_list,
     needed,
     read_many,
     read_one,
     read_public,
-    read_reports,
 )
 from capri.service.monitoring import LiveCounts
 from capri.service.tables import actions_from
@@ -52,7 +50,7 @@ _BEYOND = RewardAnswer("uncounted")
 # Seconds for which a store that failed a request is taken to be away, where nobody asks any more.
 _UNREADY = 60.0
 _READY = 2.0  # seconds within which a store answers that is ready
-_PUBLIC = ("policy", "epochs", "estimate", "explanation", "certificate", "ledger")
+PUBLIC = ("policy", "epochs", "estimate", "explanation", "certificate", "ledger")
 
 
 class JointHandlers:
@@ -63,10 +61,12 @@ class JointHandlers:
         'reports are of model = "local"'
     )
 
-    def __init__(self, policy: Capri, guard: Guard, figures: Figures) -> None:
+    def __init__(
+        self, policy: Capri, guard: Guard, figures: Figures, file: PolicyFile | None = None
+    ) -> None:
         """Within a running event loop, which micro-batchers answer to."""
         self._policy, self._guard, self._limits = policy, guard, guard.limits
-        self._figures = figures
+        self._figures, self._file = figures, file
         schema = policy.contexts.schema
         assert schema is not None  # as every policy file has it
         self.live = LiveCounts(lambda: policy.problem, schema)
@@ -95,7 +95,7 @@ class JointHandlers:
     @property
     def routes(self) -> dict[str, Handler]:
         """The handler of each path."""
-        public = {f"/v1/{name}": reading(getattr(self._figures, name)) for name in _PUBLIC}
+        public = {f"/v1/{name}": reading(getattr(self._figures, name)) for name in PUBLIC}
         return public | {
             "/v1/decisions": self.decide,
             "/v1/decisions:batch": self.decide_many,
@@ -105,10 +105,11 @@ class JointHandlers:
             "/v1/operations": reading(self._operations),
             "/v1/live": reading(self.live.to_dict),
             "/v1/admin/catalogue": self._replace_actions,
+            "/v1/admin/settings": self._change,
             "/v1/admin/mode": self._set_mode,
             "/v1/admin/close": self._close_epoch,
             "/metrics": metrics_of(self._figures),
-            "/readyz": readiness(self._check),
+            "/readyz": readiness(self._check, self._figures.mode),
         }
 
     def stop(self) -> None:
@@ -258,12 +259,35 @@ class JointHandlers:
         return [operation.to_dict() for operation in self._policy.operations]
 
     async def _replace_actions(self, request: Request) -> Response:
-        return await replace_actions(request, self._policy.replace_actions, self._figures)
+        return await replace_actions(request, self._renew, self._figures)
+
+    def _renew(self, actions: Any, **noted: str) -> None:
+        self._policy.change(actions=actions, **noted)
+
+    async def _change(self, request: Request) -> Response:
+        """Settings, as the policy file has them."""
+        given, file = read_public(request.body, SettingsRequest), self._file
+        if file is None:
+            raise RefusalError(409, "this service was started without a policy file")
+
+        def change() -> None:
+            asked = file.requested(given.settings)
+            if not asked:
+                raise ConfigurationError("settings are empty: nothing is to change")
+            self._policy.change(**asked, by=request.holder.name, why=given.why)
+
+        try:
+            await asyncio.to_thread(change)
+        except ConfigurationError as problem:
+            raise RefusalError(422, str(problem), "settings") from None
+        self._figures.forget()
+        return Response(encode({"status": "accepted", "effective": "from the next epoch on"}))
 
     async def _set_mode(self, request: Request) -> Response:
         given = read_public(request.body, ModeRequest)
+        noted = {"by": request.holder.name, "why": given.why}
         try:
-            await asyncio.to_thread(self._policy.set_mode, given.mode, action=given.action)
+            await asyncio.to_thread(self._policy.set_mode, given.mode, action=given.action, **noted)
         except ConfigurationError as problem:
             raise RefusalError(422, str(problem), "mode") from None
         self._figures.forget()
@@ -303,11 +327,11 @@ def _told(outcomes: list[Any], places: list[int], kind: type) -> tuple[list[str]
     made = [outcomes[place] for place in places]
     if made and all(isinstance(each, BaseException) for each in made):
         raise next((each for each in made if isinstance(each, InDoubtError)), made[0])
-    items = [_item(each) for each in outcomes]
+    items = [item_of(each) for each in outcomes]
     return [item.status for item in items], encode(items)
 
 
-def _item(outcome: Any) -> Any:
+def item_of(outcome: Any) -> Any:
     """What a list says of an item."""
     if not isinstance(outcome, BaseException):
         return outcome
@@ -317,88 +341,17 @@ def _item(outcome: Any) -> Any:
     return RefusedItem(status, detail if known else ErrorDetail("failed here"))
 
 
-class DeviceHandlers:
-    """A bundle for everybody, reports from anybody, figures and operations of an aggregator.
-
-    Nothing that arrives here needs protection by this process: a report is private when it leaves
-    its device. What is refused is the envelope; every report has a status of its own.
-    """
-
-    elsewhere = (
-        'this policy has model = "local": devices decide for themselves by GET /v1/bundle, and '
-        "POST /v1/reports takes what they report"
-    )
-
-    def __init__(self, aggregator: LocalCapri, guard: Guard, figures: DeviceFigures) -> None:
-        """Within a running event loop, which the micro-batcher answers to."""
-        self._aggregator, self._guard, self._figures = aggregator, guard, figures
-        self._batcher = MicroBatcher("reports", self._receive, guard.limits)
-
-    @property
-    def routes(self) -> dict[str, Handler]:
-        """The handler of each path."""
-        public = {f"/v1/{name}": reading(getattr(self._figures, name)) for name in _PUBLIC}
-        return public | {
-            "/v1/bundle": self._bundle,
-            "/v1/reports": self._reports,
-            "/v1/admin/catalogue": self._replace_actions,
-            "/v1/admin/close": self._close_epoch,
-            "/metrics": metrics_of(self._figures),
-            "/readyz": readiness(self._figures.check),
-        }
-
-    def stop(self) -> None:
-        """End after what waits."""
-        self._batcher.stop()
-
-    def _receive(self, reports: list[bytes]) -> list[ReportStatus]:
-        """What became of each report; those that count are durable."""
-        return [ReportStatus(code) for code in self._aggregator.receive_many(reports).tolist()]
-
-    async def _bundle(self, request: Request) -> Response:
-        """The same bytes for everybody."""
-        self._guard.admit(request.holder, 1)
-        data = await asyncio.to_thread(self._aggregator.bundle)
-        digest = (b"etag", b'"' + data[-32:].hex().encode() + b'"')
-        return Response(data, kind=BINARY, headers=(digest,))
-
-    async def _reports(self, request: Request) -> Response:
-        """One, or many; durable before the answer."""
-        binary = request.kind == BINARY
-        items = read_reports(request.body, self._guard.limits.largest_batch, binary=binary)
-        self._guard.admit(request.holder, max(1, len(items)))
-        outcomes = [_item(item) for item in items]
-        places = [place for place, item in enumerate(items) if isinstance(item, bytes)]
-        if places:
-            made = await self._batcher.do([items[place] for place in places])
-            for place, outcome in zip(places, made, strict=True):
-                if isinstance(outcome, BaseException):  # all of them, or none
-                    raise outcome
-                outcomes[place] = ReportAnswer(str(outcome))
-        listed = len(items) > 1 if binary else is_list(request.body)
-        return Response(encode(outcomes if listed else outcomes[0]))
-
-    async def _replace_actions(self, request: Request) -> Response:
-        return await replace_actions(request, self._aggregator.replace_actions, self._figures)
-
-    async def _close_epoch(self, request: Request) -> Response:
-        """Read what has come in, and hand out a new bundle."""
-        given = read_public(request.body, CloseRequest)
-        await asyncio.to_thread(self._aggregator.close_epoch, early=given.early)
-        releases = await asyncio.to_thread(lambda: len(self._aggregator.epochs))
-        return Response(encode({"status": "closed", "releases": releases}))
-
-
 # -- of both models --------------------------------------------------------------------------------
 
 
 async def replace_actions(
-    request: Request, replace: Callable[[Any], Any], figures: Figures
+    request: Request, replace: Callable[..., None], figures: Figures
 ) -> Response:
     """A new catalogue for whatever decides or hands out bundles."""
     given = read_public(request.body, CatalogueRequest)
     try:
-        await asyncio.to_thread(replace, actions_from(given.actions, Path()))
+        actions, by = actions_from(given.actions, Path()), request.holder.name
+        await asyncio.to_thread(replace, actions, by=by, why=given.why)
     except ConfigurationError as problem:
         raise RefusalError(422, str(problem), "actions") from None
     figures.forget()
@@ -424,8 +377,8 @@ def metrics_of(figures: Figures) -> Handler:
     return handle
 
 
-def readiness(check: Callable[[], None]) -> Handler:
-    """Whether the store serves; ``check`` raises where it does not."""
+def readiness(check: Callable[[], None], mode: Callable[[], dict[str, Any]]) -> Handler:
+    """Whether the store serves, and who decides; ``check`` raises where it does not."""
 
     async def handle(_: Request) -> Response:
         try:
@@ -433,6 +386,6 @@ def readiness(check: Callable[[], None]) -> Handler:
                 await asyncio.to_thread(check)
         except (CapriError, TimeoutError):
             return Response(encode({"status": "the store does not serve"}), 503)
-        return Response(encode({"status": "ready"}))
+        return Response(encode({"status": "ready", **mode()}))
 
     return handle

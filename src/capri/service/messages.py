@@ -115,6 +115,14 @@ class CatalogueRequest(Struct, forbid_unknown_fields=True):
     """A new version of the actions, from the next epoch on."""
 
     actions: list[Any]
+    why: str = ""
+
+
+class SettingsRequest(Struct, forbid_unknown_fields=True):
+    """Tables as those of the policy file, of what is to change from the next epoch on."""
+
+    settings: dict[str, Any]
+    why: str = ""
 
 
 class ModeRequest(Struct, forbid_unknown_fields=True):
@@ -122,6 +130,7 @@ class ModeRequest(Struct, forbid_unknown_fields=True):
 
     mode: str
     action: str | None = None
+    why: str = ""
 
 
 class CloseRequest(Struct, forbid_unknown_fields=True):

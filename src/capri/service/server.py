@@ -34,6 +34,7 @@ from capri.errors import (
 )
 from capri.service.app import Application
 from capri.service.auth import ENVIRONMENT, KeyRing
+from capri.service.changes import PolicyFile
 from capri.service.settings import Settings, load_settings, read_forecast, write_forecast
 from capri.store.seal import STORE_KEY, key_from
 
@@ -63,7 +64,7 @@ class Start:
     store: str | None
     keys: Path | None
     insecure_local: bool
-    anchor: str | None = None
+    rollback_guard: str | None = None
     site: Path | None = None
 
     def __repr__(self) -> str:
@@ -71,7 +72,7 @@ class Start:
 
     def _application(self, settings: Settings) -> Application:
         """The application of a worker, in its own process."""
-        policy = open_policy(settings, self.store, self.anchor)
+        policy = open_policy(settings, self.store, self.rollback_guard)
         warnings.showwarning = _tell
         made = Application(
             policy,
@@ -81,6 +82,7 @@ class Start:
             limits=settings.limits,
             expected=partial(read_forecast, self.file),
             site=self.site,
+            file=None if settings.local else PolicyFile(self.file, self.store),
         )
         _collect_seldom()
         return made
@@ -155,7 +157,11 @@ def _say(text: str, to: TextIO) -> None:
 
 
 def open_policy(
-    settings: Settings, store: str | None, anchor: str | None = None, *, new_anchor: bool = False
+    settings: Settings,
+    store: str | None,
+    rollback_guard: str | None = None,
+    *,
+    new_rollback_guard: bool = False,
 ) -> Any:
     """The policy in its store, filled where it is empty; or the aggregator of a local one."""
     if settings.local:
@@ -163,11 +169,13 @@ def open_policy(
     key = os.environ.get(STORE_KEY)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", KernelWarning)  # the page and /v1/policy tell of them
+        place = store or settings.default_store
         return settings.policy(
-            store=store or settings.default_store,
+            **PolicyFile(settings.path, place).arguments(),
+            store=place,
             store_key=key_from(key.encode(), STORE_KEY) if key else None,
-            anchor=anchor or settings.anchor,
-            new_anchor=new_anchor,
+            rollback_guard=rollback_guard or settings.rollback_guard,
+            new_rollback_guard=new_rollback_guard,
         )
 
 
@@ -178,11 +186,12 @@ def serve(
     port: int,
     workers: int,
     forecast: bool = False,
-    new_anchor: bool = False,
+    new_rollback_guard: bool = False,
 ) -> None:
     """Serve until told to stop.
 
-    ``new_anchor`` holds for the first opening alone: a worker that comes later finds the anchor.
+    ``new_rollback_guard`` holds for the first opening alone: a worker that comes later
+    finds the guard.
     """
     settings = load_settings(start.file)
     if start.insecure_local and host not in ("127.0.0.1", "localhost", "::1"):
@@ -191,9 +200,9 @@ def serve(
         )
     if not start.insecure_local:
         start.ring()
-    _check_model(start, settings.local, forecast, new_anchor)
+    _check_model(start, settings.local, forecast, new_rollback_guard)
     # Filled and found sound before a worker starts; also tells of a store that is another's.
-    opened(lambda: _fill(settings, start, new_anchor))
+    opened(lambda: _fill(settings, start, new_rollback_guard))
     if forecast and read_forecast(start.file) is None:
         start_process(_forecast, start.file, daemon=True)
     _log_plainly()
@@ -212,23 +221,26 @@ def _forecast(file: Path) -> None:
     write_forecast(file)
 
 
-def _fill(settings: Settings, start: Start, new_anchor: bool) -> None:
-    policy = open_policy(settings, start.store, start.anchor, new_anchor=new_anchor)
+def _fill(settings: Settings, start: Start, new_rollback_guard: bool) -> None:
+    policy = open_policy(
+        settings, start.store, start.rollback_guard, new_rollback_guard=new_rollback_guard
+    )
     try:
         settings.begin(policy)
     finally:
         policy.close()
 
 
-def _check_model(start: Start, local: bool, forecast: bool, new_anchor: bool) -> None:
+def _check_model(start: Start, local: bool, forecast: bool, new_rollback_guard: bool) -> None:
     """Refuse what is of no use to a policy of this model."""
     if start.site is not None and not local:
         raise ConfigurationError("--site is for a policy with model = 'local'")
     if forecast and local:
         raise ConfigurationError("--forecast is for model = 'joint': see capri forecast")
-    if (start.anchor is not None or new_anchor) and local:
+    if (start.rollback_guard is not None or new_rollback_guard) and local:
         raise ConfigurationError(
-            "--anchor is for model = 'joint': an older copy of reports harms nobody's privacy"
+            "--rollback-guard is for model = 'joint': an older copy of reports harms nobody's "
+            "privacy"
         )
 
 

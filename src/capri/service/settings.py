@@ -31,7 +31,7 @@ _SHALLOWEST = 4
 # Rounds and functions that a forecast plays.
 _ROUNDS, _FUNCTIONS = 10_000, 3
 _TOP = ("name", "mode", "action", "model", "kernel", "lengthscale", "horizon", "public", "actions",
-        "anchor")  # fmt: skip
+        "rollback_guard")  # fmt: skip
 _TABLES = ("context", "budget", "reward", "users", "epoch", "limits", "options", "service")
 _MODES = ("active", "shadow", "default")
 
@@ -43,15 +43,16 @@ class Settings:
     path: Path
     name: str
     arguments: Mapping[str, Any]
+    offered: object  # the actions as they are written
     mode: str = "active"
     default: str | None = None
     hosts: tuple[str, ...] = ()
     limits: ServiceLimits = field(default_factory=ServiceLimits)
-    anchor: str | None = None
+    rollback_guard: str | None = None
 
     def policy(self, **place: Any) -> Capri:
-        """The policy, in its store; its key and its anchor are told as the policy is."""
-        return Capri(**self.arguments, **place)
+        """The policy, in its store; its key and its rollback guard are told as the policy is."""
+        return Capri(**{**self.arguments, **place})
 
     def aggregator(self, store: str | None) -> LocalCapri:
         """What a file with ``model = "local"`` describes, in its store."""
@@ -104,16 +105,18 @@ def load_settings(path: Path, *, thorough: bool = True) -> Settings:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as problem:
         raise ConfigurationError(f"{path}: {problem}") from None
-    return _settings(Given(table, Source(str(path), text, thorough)), path)
+    return settings_of(Given(table, Source(str(path), text, thorough)), path)
 
 
-def _settings(given: Given, path: Path) -> Settings:
+def settings_of(given: Given, path: Path) -> Settings:
+    """What tables say, as those of the file at a path."""
     given.only((*_TOP, *_TABLES))
     name = given.text("name", path.stem)
     columns = [read_column(each) for each in given.tables("context")]
     with given.at("context"):
         schema = Schema(tuple(columns))
-    contexts, actions = read_contexts(given, schema, path.parent), read_actions(given, path.parent)
+    contexts = read_contexts(given, schema, path.parent)
+    offered, actions = read_actions(given, path.parent)
     arguments: dict[str, Any] = {
         "contexts": contexts,
         "actions": actions,
@@ -134,10 +137,14 @@ def _settings(given: Given, path: Path) -> Settings:
     options = given.take("options", {})
     inner = given.inner(options, "options")
     arguments |= {key: inner.take(key) for key in options}
-    anchor = _anchor(given, path.parent)
-    if anchor is not None and arguments["model"] == PrivacyModel.LOCAL:
-        raise given.error('anchor is for model = "joint": reports may be public', "anchor")
-    settings = Settings(path, name, arguments, mode, default, hosts, limits, anchor)
+    rollback_guard = _rollback_guard(given, path.parent)
+    if rollback_guard is not None and arguments["model"] == PrivacyModel.LOCAL:
+        raise given.error(
+            'rollback_guard is for model = "joint": reports may be public', "rollback_guard"
+        )
+    settings = Settings(
+        path, name, arguments, offered, mode, default, hosts, limits, rollback_guard
+    )
     if given.source.thorough:
         _try(settings, given, options)
     return settings
@@ -288,24 +295,24 @@ def _epoch(given: Given) -> dict[str, Any]:
 # -- the service ----------------------------------------------------------------------------------
 
 
-def _anchor(given: Given, folder: Path) -> str | None:
+def _rollback_guard(given: Given, folder: Path) -> str | None:
     """Where it is noted how far the store has come: a file, or a database without a password."""
-    where = given.take("anchor")
+    where = given.take("rollback_guard")
     if where is None:
         return None
     if not isinstance(where, str) or not where:
         raise given.error(
-            "anchor must be a file or a database outside of the store, such as "
-            f"'/elsewhere/anchor.json' or 'postgresql://host/name', got {where!r}",
-            "anchor",
+            "rollback_guard must be a file or a database outside of the store, such as "
+            f"'/elsewhere/guard.json' or 'postgresql://host/name', got {where!r}",
+            "rollback_guard",
         )
     if where.startswith(POSTGRES):
         if ":" in where.partition("://")[2].rpartition("@")[0] or "password" in where:
             # Not quoted: it would stand in a log.
             raise given.error(
                 "an address with a password does not belong into this file: give it in "
-                "CAPRI_ANCHOR",
-                "anchor",
+                "CAPRI_ROLLBACK_GUARD",
+                "rollback_guard",
             )
         return where
     scheme = SQLITE if where.startswith(SQLITE) else ""

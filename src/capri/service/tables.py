@@ -124,14 +124,15 @@ def actions_from(rows: object, folder: Path) -> object:
     return rows
 
 
-def read_actions(given: Given, folder: Path) -> FixedActions:
-    """What may be chosen."""
+def read_actions(given: Given, folder: Path) -> tuple[object, FixedActions]:
+    """What may be chosen, as it is written and as it is read."""
     if not given.has("actions"):
         raise given.error("actions is missing: give a list of names, or the name of a CSV file")
     with given.at("actions"):
-        actions = as_actions(actions_from(given.take("actions"), folder))
+        offered = actions_from(given.take("actions"), folder)
+        actions = as_actions(offered)
         assert isinstance(actions, FixedActions)
-        return actions
+        return offered, actions
 
 
 # -- limits -------------------------------------------------------------------------------------

@@ -152,7 +152,7 @@ class Book:
                     self._plan(record)
                 case "release":
                     self._release(record)
-                case "anchor":  # noted by the store itself
+                case "rollback_guard":  # noted by the store itself
                     pass
                 case _:
                     raise StorageError(f"there is an entry of an unknown kind, {kind!r}")

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
-from capri.epoch.decisions import DEFAULT, SHADOW
+from capri.epoch.decisions import DEFAULT, FROZEN, SHADOW
 from capri.epoch.rewards import MOST_REWARDS
 from capri.errors import StorageError
 from capri.files import plain
@@ -216,7 +216,7 @@ def blank(blob: bytes) -> bytes:
     status = blob[0]
     if status == SHADOW or status & VOID:
         status = VOID | 1
-    elif status != DEFAULT:
+    elif status not in (DEFAULT, FROZEN):
         status = 1
     return bytes([status]) + bytes(len(_without_owner(blob)) - 1)
 

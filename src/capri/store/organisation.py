@@ -1,7 +1,7 @@
 """One ledger for an organisation: many policies, fits and fleets over the same people.
 
-The ledger is a store like that of a policy, with its history, its anchor and its copies. Its
-operations are the entries of a :class:`~capri.store.book.Book`. Every entry is chained by digests,
+The ledger is a store like that of a policy, with its history, its rollback guard and its copies.
+Its operations are the entries of a :class:`~capri.store.book.Book`. Entries are chained by digests,
 
     digest(g) = H(digest(g - 1), entry g),
 
@@ -35,7 +35,7 @@ from capri.store.rollback import (
     check_newest,
     first_digest,
     next_digest,
-    open_anchor,
+    open_guard,
     remember,
 )
 from capri.store.sql import SqlRepository
@@ -60,7 +60,7 @@ class OrganisationLedger:
     organisation:
         Whose promises these are. Needed for a new ledger; another name than that of an existing
         one is refused.
-    anchor, new_anchor:
+    rollback_guard, new_rollback_guard:
         As in :class:`~capri.Capri`: where, outside of the ledger, is noted how far it has come.
     read_only:
         To look at it. Nothing is made or changed.
@@ -77,8 +77,8 @@ class OrganisationLedger:
         url: str,
         *,
         organisation: str | None = None,
-        anchor: str | None = None,
-        new_anchor: bool = False,
+        rollback_guard: str | None = None,
+        new_rollback_guard: bool = False,
         read_only: bool = False,
         clock: Callable[[], datetime] | None = None,
     ) -> None:
@@ -88,8 +88,8 @@ class OrganisationLedger:
             )
         self._clock, self._lock = clock, RLock()
         database = open_database(url, create=organisation is not None, read_only=read_only)
-        held = open_anchor(anchor, url)
-        self.repository = SqlRepository(database, None, held, new_anchor=new_anchor)
+        held = open_guard(rollback_guard, url)
+        self.repository = SqlRepository(database, None, held, new_rollback_guard=new_rollback_guard)
         # One that is dropped without close() gives its connections back all the same.
         weakref.finalize(self, _shut, self.repository, os.getpid())
         try:
@@ -193,7 +193,7 @@ class OrganisationLedger:
         self.repository.database.check_process()
         self.repository.database.write(write)
         self.look()
-        if self.repository.anchor is not None:
+        if self.repository.rollback_guard is not None:
             self.repository.note()
 
     def _now(self) -> float:
@@ -309,12 +309,12 @@ def _narrowed(held: Held, own: Spending | None) -> Held:
     return held
 
 
-def checked_copy(ledger: OrganisationLedger, url: str, anchor: str | None) -> str:
+def checked_copy(ledger: OrganisationLedger, url: str, rollback_guard: str | None) -> str:
     """What a ledger that was read whole is, or an error where a newer copy was seen elsewhere."""
-    repository, held = ledger.repository, open_anchor(anchor, url)
+    repository, held = ledger.repository, open_guard(rollback_guard, url)
     file = repository.beside
     seen = [None if each is None else each.read(ledger.id) for each in (held, file)]
     now, digests = repository.database.read(repository.checkpoint)
     check_newest(repr(repository.database), now, digests.get, *seen)
-    anchored = "no anchor was given" if held is None else "the anchor agrees"
-    return f"{now.generation} entries, chained and within every budget; {anchored}"
+    guarded = "no rollback guard was given" if held is None else "the rollback guard agrees"
+    return f"{now.generation} entries, chained and within every budget; {guarded}"

@@ -7,7 +7,8 @@ copy harms nobody's privacy.
 """
 
 import warnings
-from dataclasses import asdict, dataclass
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from capri.epoch.history import History, make_room, note_load
 from capri.epoch.problem import Problem
 from capri.epoch.rewards import RewardTerms
 from capri.epoch.storage import (
+    actions_from_state,
     damage_as_storage_error,
     problem_arguments,
     problem_state,
@@ -25,17 +27,18 @@ from capri.epoch.storage import (
 )
 from capri.errors import BudgetError, ConfigurationError, PrivacyLeakWarning, StorageError
 from capri.files import digest_of
+from capri.learners.options import PracticalOptions
 from capri.learners.presets import Options
-from capri.learners.start import Observed, stored_prior
+from capri.learners.prior import Observed, stored_prior
 from capri.privacy.certificate import Certificate
 from capri.privacy.filters import Charge
 from capri.privacy.mechanism import Norm
-from capri.spaces import Contexts
+from capri.spaces import Actions, Contexts
 from capri.store.codec import packed, unpacked
 from capri.store.memory import MemoryRepository
-from capri.store.repository import Repository, kept_actions
+from capri.store.repository import Repository, kept_version
 from capri.store.reservation import Joined, Reservation, check_ledger, joined_values
-from capri.store.rollback import Checkpoint, open_anchor
+from capri.store.rollback import Checkpoint, open_guard
 from capri.store.sql import SqlRepository
 from capri.store.transaction import empty_store, open_database
 from capri.streams import Streams
@@ -68,10 +71,21 @@ class Configuration:
     observed: Observed | None  # what is known beforehand
     joined: Joined | None = None  # whose ledger it is in, and of which population
 
+    def now(self, problem: Problem) -> "Configuration":
+        """With the schedule of a problem, where that was changed."""
+        terms = problem.schedule
+        if terms is None:
+            return self
+        options = self.options
+        if isinstance(options, PracticalOptions):
+            options = replace(options, first_epoch=terms.first_epoch, growth=terms.growth)
+        return replace(self, horizon=terms.horizon, options=options)
+
     def described(self, problem: Problem) -> Described:
         """Values and arrays, as a file and a store say it."""
+        now = self.now(problem)
         more = {"preset": self.preset, **joined_values(self.joined)}
-        return described(problem, self.horizon, self.options, self.observed, **more)
+        return described(problem, now.horizon, now.options, self.observed, **more)
 
     def reserved(self, problem: Problem, repository: SqlRepository) -> Reservation | None:
         """What is held for the policy of a store in its organisation's ledger."""
@@ -81,13 +95,13 @@ class Configuration:
 
     def settings(self, problem: Problem) -> dict[str, Any]:
         """The arguments that build such a policy again."""
-        limit = problem.limit
+        limit, now = problem.limit, self.now(problem)
         settings: dict[str, Any] = {
             "kernel": problem.kernel,
             "actions": problem.actions,
             "contexts": problem.contexts,
             "budget": problem.budget,
-            "horizon": self.horizon,
+            "horizon": now.horizon,
             **problem.scale.arguments(),
             "model": str(problem.model),
             "preset": self.preset,
@@ -96,7 +110,7 @@ class Configuration:
             "limits": problem.limits,
             "prior": self.observed,
             **problem.rewards.arguments(),
-            **asdict(self.options),
+            **asdict(now.options),
         }
         if "blocks" in settings:  # as it was asked for: other actions may need the other learner
             settings["blocks"] = self.blocks
@@ -152,14 +166,14 @@ def reserved(
 
 # -- stores --------------------------------------------------------------------------------------
 
-_WITHOUT_ANCHOR = (
-    "this store has an anchor and was opened without it: an older copy would not be noticed, and "
-    "release data again. Give anchor="
+_WITHOUT_GUARD = (
+    "this store has a rollback guard and was opened without it: an older copy would not be "
+    "noticed, and release data again. Give rollback_guard="
 )
 
 
 def stored_settings(url: str, contexts: Contexts | None, ledger: object) -> dict[str, Any]:
-    """The arguments that the policy of a store was built with, under this ledger."""
+    """The arguments that the policy of a store is built with, the actions as they were at first."""
     found = stored_configuration(url, None, ledger)
     return _settings(*found, contexts) | ledger_arguments(found[0], ledger)
 
@@ -171,21 +185,36 @@ def ledger_arguments(values: dict[str, Any], ledger: object) -> dict[str, Any]:
 
 def stored_configuration(url: str, kind: str | None, ledger: object) -> Described:
     """What the policy of a store was built from: of a curator, or of an aggregator."""
-    database = open_database(url, create=False)
-    try:
+    with closing(open_database(url, create=False)) as database:
         found = SqlRepository(database, None).configuration()
-    finally:
-        database.close()
     if found is None:
         raise empty_store(repr(database))
+    check_ledger(found[0], ledger, repr(database))
+    return _of_kind(found, kind, database)
+
+
+def _of_kind(found: Described, kind: str | None, database: object) -> Described:
     if found[0].get("kind") != kind:
         told = {None: "a policy", AGGREGATOR: "what devices report"}
         held = told.get(found[0].get("kind"), "the ledger of an organisation")
         opened = {None: "Capri.open", AGGREGATOR: "LocalCapri.open"}
         how = opened.get(found[0].get("kind"), "OrganisationLedger")
         raise StorageError(f"{database!r} holds {held}: open it with {how}")
-    check_ledger(found[0], ledger, repr(database))
     return found
+
+
+def stored_now(url: str) -> tuple[dict[str, Any], Actions] | None:
+    """As :func:`stored_settings`, and the actions as they are now; None for an empty store."""
+    with closing(open_database(url)) as database:
+        repository = SqlRepository(database, None)
+        if (found := repository.configuration()) is None:
+            return None
+        settings = _settings(*_of_kind(found, None, database), None)
+        kept = repository.read(lambda unit: unit.select("catalogues", ("version", "actions")))
+        if not kept:
+            return settings, settings["actions"]
+        values, arrays = repository.codec.unpack(max(kept)[1])
+        return settings, actions_from_state(values, arrays["rows"])
 
 
 def open_store(
@@ -196,15 +225,19 @@ def open_store(
     *,
     store_key: bytes | None,
     after: Certificate | None,
-    anchor: str | None,
-    new_anchor: bool,
+    rollback_guard: str | None,
+    new_rollback_guard: bool,
 ) -> SqlRepository:
     """The store at an address, for a policy of this configuration."""
     seen = None if after is None else _seen(after)
-    held = open_anchor(anchor, url)
-    if new_anchor and held is None:
-        raise ConfigurationError("new_anchor says that the anchor is new: give the anchor, too")
-    repository = SqlRepository(open_database(url), store_key, held, new_anchor=new_anchor)
+    held = open_guard(rollback_guard, url)
+    if new_rollback_guard and held is None:
+        raise ConfigurationError(
+            "new_rollback_guard says that the guard is new: give rollback_guard, too"
+        )
+    repository = SqlRepository(
+        open_database(url), store_key, held, new_rollback_guard=new_rollback_guard
+    )
     try:
         course_values, arrays = course.state()
         law = {"course": course_values, "plan_seconds": 0.0, "played": 0}, arrays
@@ -215,8 +248,8 @@ def open_store(
             streams.restore(repository.streams())
         if store_key is None and repository.database.exposure is not None:
             warnings.warn(repository.database.exposure, PrivacyLeakWarning, stacklevel=4)
-        if held is None and repository.has_anchor():
-            warnings.warn(_WITHOUT_ANCHOR, PrivacyLeakWarning, stacklevel=4)
+        if held is None and repository.has_guard():
+            warnings.warn(_WITHOUT_GUARD, PrivacyLeakWarning, stacklevel=4)
     except BaseException:
         repository.close()
         raise
@@ -357,7 +390,7 @@ class Saved:
         assert isinstance(repository, MemoryRepository)
         if streams.simulated:
             streams.restore(self.values["streams"])
-        actions = kept_actions(course.learner.problem, repository.codec)
+        actions = kept_version(course.learner.problem, repository.codec)
         repository.restore(self.values["repository"], self.arrays, actions)
         head, arrays = repository.codec.unpack(
             repository.value("laws", "state", generation=repository.own_law)
@@ -368,7 +401,7 @@ class Saved:
         return course, repository
 
     def history(self, *, take_over: bool) -> History:
-        """The line of history that a private policy goes on with."""
+        """The history that a private policy goes on with."""
         return note_load(self.path, History.of(self.values), take_over=take_over)
 
 

@@ -10,16 +10,19 @@ from _thread import RLock
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.epoch.decisions import DecisionIds
+from capri.epoch.limits import Limits
 from capri.epoch.modes import Operation
 from capri.epoch.problem import Problem, with_actions
+from capri.epoch.rewards import RewardTerms
 from capri.epoch.storage import actions_from_state, actions_state
 from capri.privacy.users import UserLimit
+from capri.schedule import ScheduleTerms
 from capri.spaces import FixedActions
 from capri.store.codec import REWARD_DIGEST, Codec, Played
 from capri.store.rollback import Checkpoint
@@ -30,17 +33,31 @@ OwnUnit = TypeVar("OwnUnit")
 Result = TypeVar("Result")
 
 
-def kept_actions(problem: Problem, codec: Codec) -> Any:
-    """A version of the actions, as it is kept."""
+def kept_version(problem: Problem, codec: Codec) -> Any:
+    """What may change while a policy runs, as it is kept: actions, limits, rewards, schedule."""
+    values: dict[str, Any] = {"rewards": problem.rewards.to_dict()}
+    if problem.limits is not None:
+        values["limits"] = [problem.limits.to_dict(), problem.limits.declared]
+    if problem.schedule is not None:
+        values["schedule"] = asdict(problem.schedule)
     if not isinstance(problem.actions, FixedActions):
-        return codec.pack({})  # contexts bring their own
-    return codec.pack(actions_state(problem.actions), {"rows": problem.actions.rows})
+        return codec.pack(values)  # contexts bring their own
+    return codec.pack(values | actions_state(problem.actions), {"rows": problem.actions.rows})
 
 
 def problem_with(problem: Problem, kept: Any, codec: Codec) -> Problem:
-    """The problem with another version of its actions: the inverse of :func:`kept_actions`."""
+    """The problem in another version: the inverse of :func:`kept_version`."""
     values, arrays = codec.unpack(kept)
-    return with_actions(problem, actions_from_state(values, arrays["rows"]))
+    limits, schedule = values.get("limits"), values.get("schedule")
+    renewed = replace(
+        problem,
+        rewards=RewardTerms.from_dict(values["rewards"]),
+        limits=None if limits is None else Limits.from_dict(*limits),
+        schedule=None if schedule is None else ScheduleTerms(**schedule),
+    )
+    if "rows" not in arrays:
+        return with_actions(renewed, problem.actions)
+    return with_actions(renewed, actions_from_state(values, arrays["rows"]))
 
 
 class OvertakenError(Exception):
@@ -344,6 +361,12 @@ class Repository(ABC):
         return tuple(
             Operation(kind, made, self.codec.unpack(record)[0]) for kind, made, record in rows
         )
+
+    def reconfigure(self, unit: Unit, before: Any, configuration: Any) -> None:  # noqa: B027
+        """Keep what the policy is built from now on; ``before``: the first version of its terms.
+
+        In memory the policy itself knows.
+        """
 
     def note_operation(
         self, unit: Unit, generation: int, kind: str, record: dict[str, Any], made: float

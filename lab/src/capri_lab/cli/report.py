@@ -19,6 +19,8 @@ def report(
     ] = None,
     png: Annotated[str | None, option("Also write figures as PNG here.", "FOLDER")] = None,
     svg: Annotated[str | None, option("Also write figures as SVG here.", "FOLDER")] = None,
+    csv: Annotated[str | None, option("Also write a table of each study here.", "FOLDER")] = None,
+    tex: Annotated[str | None, option("Also write a LaTeX table of each here.", "FOLDER")] = None,
 ) -> None:
     """Write one self-contained page about the results of a study.
 
@@ -35,13 +37,19 @@ def report(
     pictures = [(kind, Path(each)) for kind, each in (("png", png), ("svg", svg)) if each]
     found = read_report(folder)
     check_writable(target)
-    for _, wanted in pictures:
+    tables = [(kind, Path(each)) for kind, each in (("csv", csv), ("tex", tex)) if each]
+    for _, wanted in (*pictures, *tables):
         try:
             wanted.mkdir(parents=True, exist_ok=True)
         except OSError as problem:
             raise ConfigurationError(f"cannot write to {wanted}: {problem.strerror}") from None
     write_atomically(target, found.html().encode())
     typer.echo(f"wrote {target}")
+    for kind, wanted in tables:
+        for name, text in found.tables(kind).items():
+            target = wanted / f"{name}.{kind}"
+            write_atomically(target, text.encode())
+            typer.echo(f"wrote {target}")
     figures = found.figures() if pictures else {}
     for kind, wanted in pictures:
         for name, figure in figures.items():

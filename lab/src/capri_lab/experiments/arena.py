@@ -17,7 +17,8 @@ from capri_lab.experiments.play import Record, play
 from capri_lab.experiments.players import Player, read_player
 from capri_lab.experiments.study import Study, load_study
 from capri_lab.experiments.worlds import World
-from capri_lab.rivals import BY_NAME, RIVAL_NAMES, Promise
+from capri_lab.own import is_own
+from capri_lab.rivals import RIVAL_NAMES, Promise, kind_of
 
 # CAPRI under each trust model, beside the rivals.
 CAPRI_NAMES = {"capri-joint": "joint", "capri-local": "local"}
@@ -108,7 +109,8 @@ def published_study(name: str, seeds: Sequence[int]) -> Study:
 
 
 def _player(name: str, epsilons: tuple[float, ...]) -> Player:
-    _among("policies", name, ENTRY_NAMES)
+    if not is_own(name):
+        _among("policies", name, ENTRY_NAMES)
     if name == "capri-local":
         # CAPRI without noise is the same in both models.
         epsilons = tuple(epsilon for epsilon in epsilons if epsilon < math.inf)
@@ -162,12 +164,13 @@ def _result(
 ) -> Result:
     """The mean over seeds, or why there is none."""
     own = None if epsilon == math.inf else epsilon
+    kind = None if own is None else kind_of(player.name)
     result = Result(
         problem=problem,
         rounds=rounds,
         policy=player.label,
         epsilon=epsilon,
-        promise=NOTHING if own is None or player.name == CAPRI else BY_NAME[player.name].promise,
+        promise=NOTHING if kind is None else kind.promise,
     )
     if rounds > player.reach:
         return replace(result, note=f"reaches T = {player.reach:g}")

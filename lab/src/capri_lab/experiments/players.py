@@ -13,12 +13,13 @@ from capri.files import Given
 from capri.joint.policy import Capri
 from capri.kernels import RBF, Matern
 from capri.learners.presets import checked_options
-from capri.learners.start import Prior
+from capri.learners.prior import Prior
 from capri.local.simulator import DeviceSimulator
 from capri.players import CAPRI, make_capri
 from capri.privacy.budget import Budget
 from capri.simulation import Policy
 from capri_lab.experiments.worlds import (
+    DIGEST,
     SUGGESTED,
     UNTOLD,
     Told,
@@ -28,7 +29,8 @@ from capri_lab.experiments.worlds import (
     is_raw,
     read_kernel,
 )
-from capri_lab.rivals import BY_NAME, RIVAL_NAMES, Rival, reach_of, rival
+from capri_lab.own import digest, is_own
+from capri_lab.rivals import RIVAL_NAMES, Rival, kind_of, reach_of, rival
 from capri_lab.rivals.features import FEATURE_NAMES
 from capri_lab.rivals.fixed import BEST_FIXED, FixedPlay, best_fixed_action
 from capri_lab.streams import CONTEXT_LAW, PUBLIC_ROWS
@@ -58,7 +60,8 @@ class Player:
         """Whether a budget makes a difference to it."""
         if self.name == CAPRI:
             return True
-        return self.name in BY_NAME and BY_NAME[self.name].promise.model not in ("none", "perfect")
+        kind = kind_of(self.name)
+        return kind is not None and kind.promise.model not in ("none", "perfect")
 
     @property
     def reach(self) -> int:
@@ -73,11 +76,17 @@ class Player:
 def read_player(given: Given) -> Player:
     """A ``[[policies]]`` table."""
     given.only(_KEYS + _OF_CAPRI + _OF_LINEAR)
-    name = given.word("name", PLAYER_NAMES)
-    linear = name in BY_NAME and BY_NAME[name].needs == "features"
+    name = given.take("name")
+    if not (isinstance(name, str) and is_own(name)):
+        name = given.word("name", PLAYER_NAMES)
+    with given.at("name"):
+        kind = kind_of(name)
+    linear = kind is not None and kind.needs == "features"
     given.only(_KEYS + (_OF_CAPRI if name == CAPRI else _OF_LINEAR if linear else ()))
     settings: dict[str, Any] = {}
     label = name
+    if kind is not None and is_own(name):
+        settings[DIGEST], label = digest(name), kind.name
     if name == CAPRI:
         settings["model"] = given.word("model", ("joint", "local", "shuffle"), "joint")
         settings["preset"] = given.word("preset", ("practical", "paper"), "practical")
@@ -157,7 +166,7 @@ def misfit(player: Player, world: World) -> str | None:
         return f"law_error needs a context law that is known: {world.label} has none"
     if is_raw(world.name, world.options):
         return None  # rivals see users as the nearest public prototypes
-    if player.name in BY_NAME and not world.options.get("prototypes"):
+    if kind_of(player.name) is not None and not world.options.get("prototypes"):
         return (
             f"{player.name} plays on a pool of known contexts only, and users of {world.label} "
             "have contexts of their own: give that environment prototypes = 50, so that users come "
@@ -168,10 +177,11 @@ def misfit(player: Player, world: World) -> str | None:
 
 def own_options(name: str) -> tuple[str, ...]:
     """The options of a rival's class, beside what every rival takes."""
-    if name not in BY_NAME:
+    kind = kind_of(name)
+    if kind is None:
         return ()
     common = {*inspect.signature(Rival.__init__).parameters, "kernel", "features", "setting"}
-    own = inspect.signature(BY_NAME[name].__init__).parameters
+    own = inspect.signature(kind.__init__).parameters
     return tuple(key for key in own if key not in common)
 
 
@@ -201,8 +211,8 @@ def make_player(
     options = told.options.get(name, {}) | player.get("options", {})
     if "features" in player:
         options["features"] = player["features"]
-    if name in BY_NAME:
-        options["feature_options"] = {"count": max(told.features, BY_NAME[name].feature_count)}
+    if (kind := kind_of(name)) is not None:
+        options["feature_options"] = {"count": max(told.features, kind.feature_count)}
     if told.noise is not None and "noise" in own_options(name):
         options["noise"] = told.noise
     return rival(name, world, budget=budget, actions=told.actions, **common, **options)

@@ -17,6 +17,7 @@ from capri.privacy.budget import Budget
 from capri_lab.experiments.cells import Cell, code_digest
 from capri_lab.experiments.players import Player, misfit, read_epsilons, read_player
 from capri_lab.experiments.worlds import DIGEST, World, read_world
+from capri_lab.own import spelled
 
 _SHIPPED = resources.files("capri_lab") / "studies"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
@@ -108,6 +109,8 @@ def study_from_text(text: str, *, name: str = "study.toml", thorough: bool = Tru
 def study_from_dict(table: dict[str, Any]) -> Study:
     """A study declared in Python, with the keys of the file.
 
+    A policy's or an environment's name may also be a class or a function of one's own.
+
     >>> study = study_from_dict({
     ...     "name": "small", "rounds": 100, "seeds": 2, "epsilons": [1.0],
     ...     "environments": [{"name": "branin"}],
@@ -116,8 +119,16 @@ def study_from_dict(table: dict[str, Any]) -> Study:
     >>> len(list(study.cells()))
     4
     """
+    for key in ("environments", "policies"):  # classes and functions go by their names
+        table = table | {key: [_named(each) for each in table.get(key, ())]}
     study = _read(Given(table, Source("study", None)), "")
     return study_from_text(to_toml(table), name=study.name)
+
+
+def _named(given: Any) -> Any:
+    if not isinstance(given, dict) or not callable(given.get("name")):
+        return given
+    return given | {"name": spelled(given["name"])}
 
 
 def load_study(path: str | PathLike[str], *, thorough: bool = True) -> Study:

@@ -54,7 +54,8 @@ from capri_lab.environments import (
     unrelated_arms,
     usca_world,
 )
-from capri_lab.rivals import BY_NAME
+from capri_lab.own import digest, is_own, load, place_of
+from capri_lab.rivals import kind_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,15 +195,20 @@ class World:
 
 def read_world(given: Given) -> World:
     """An ``[[environments]]`` table."""
-    given.only(key for each in WORLD_NAMES for key in _keys(each))
-    name = given.word("name", WORLD_NAMES)
+    name = given.take("name")
+    if not (isinstance(name, str) and is_own(name)):
+        given.only(key for each in WORLD_NAMES for key in _keys(each))
+        name = given.word("name", WORLD_NAMES)
+    with given.at("name"):
+        allowed = _options(name)
     given.only(_keys(name))
     label = given.text("label", name)
     kernel, lengthscale = None, None
-    if name in _OF_KERNELS or (name not in SETUPS and given.has("kernel")):
+    if name in _OF_KERNELS or is_own(name) or (name not in SETUPS and given.has("kernel")):
         kernel, lengthscale = read_kernel(given)
-    allowed = _options(name)
     options = _file_of(given) if name == TABLE else {}
+    if is_own(name):
+        options = {DIGEST: _same(given, digest(name), "module")}
     options |= given.rest(tuple(allowed))
     # An option that came later is no part of what a world is while it is left out, or every result
     # that somebody keeps would look new.
@@ -225,21 +231,27 @@ def _options(name: str) -> dict[str, Any]:
     if name in SETUPS:
         return {}
     make: Callable[..., Environment] = table_environment if name == TABLE else dataset_by_name
-    if name in ENVIRONMENT_NAMES:
+    if is_own(name):
+        make = own_environment(name)
+    elif name in ENVIRONMENT_NAMES:
         make = environment_by_name
     elif name == DRIFTING:
         make = drifting
+    kinds: list[Any] = [inspect.Parameter.KEYWORD_ONLY]
+    if is_own(name):
+        kinds.append(inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return {
         _RENAMED.get(each.name, each.name): each.default
         for each in inspect.signature(make).parameters.values()
-        if each.kind is each.KEYWORD_ONLY and each.name not in _NOT_OPTIONS
+        if each.kind in kinds and each.name not in _NOT_OPTIONS
     }
 
 
 def _keys(name: str) -> tuple[str, ...]:
     """The keys that the table of an environment may have."""
     kernel = () if name in SETUPS else ("kernel", "lengthscale")
-    return ("name", "label", *kernel, *_options(name), *((DIGEST,) if name == TABLE else ()))
+    source = (DIGEST,) if name == TABLE or is_own(name) else ()
+    return ("name", "label", *kernel, *_options(name), *source)
 
 
 # What stands for the content of a file, in a world and in the study kept beside its results.
@@ -255,10 +267,16 @@ def _file_of(given: Given) -> dict[str, str]:
     if given.source.thorough or known is None:
         with given.at("path"):
             found = file_digest(path)
-        if known not in (None, found):
-            raise given.error(f"the file has {DIGEST} {found}, not {known}: it has changed", DIGEST)
-        known = found
+        known = _same(given, found, "file")
     return {"path": path, DIGEST: str(known)}
+
+
+def _same(given: Given, found: str, what: str) -> str:
+    """The digest of a source, which is the one that a kept study says, if there is one."""
+    known = given.take(DIGEST)
+    if known not in (None, found):
+        raise given.error(f"the {what} has {DIGEST} {found}, not {known}: it has changed", DIGEST)
+    return found
 
 
 def file_digest(path: str) -> str:
@@ -304,6 +322,8 @@ def build_world(world: dict[str, Any], seed: int) -> tuple[Environment, Told]:
     if name in ENVIRONMENT_NAMES:
         assert kernel is not None
         return environment_by_name(name, kernel=kernel, seed=seed, **options), Told(kernel=kernel)
+    if is_own(name):
+        return own_world(name, seed, options), Told(kernel=kernel)
     if name == DRIFTING:
         assert kernel is not None
         return drifting(kernel, seed=seed, **options), Told(kernel=kernel)
@@ -322,6 +342,31 @@ def build_world(world: dict[str, Any], seed: int) -> tuple[Environment, Told]:
     return bandit, Told(kernel=suggested_kernel(bandit) if kernel is None else kernel)
 
 
+def own_environment(name: str) -> Callable[..., Environment]:
+    """A function of one's own that makes the environment of a seed."""
+    make = load(name)
+    if not callable(make) or "seed" not in inspect.signature(make).parameters:
+        raise ConfigurationError(
+            f"{name} must be a function of a keyword seed that returns an environment "
+            f"({place_of(make)})"
+        )
+    return make  # type: ignore[no-any-return]
+
+
+def own_world(name: str, seed: int, options: dict[str, Any]) -> Environment:
+    """What such a function makes, or what it lacks to be an environment."""
+    make = own_environment(name)
+    made = make(seed=seed, **options)
+    members = (each for each in vars(Environment) if not each.startswith("_"))
+    lacks = [each for each in members if not hasattr(made, each)]
+    if lacks:
+        raise ConfigurationError(
+            f"what {name} returns lacks {', '.join(lacks)} of capri.environments.Environment "
+            f"({place_of(make)})"
+        )
+    return made
+
+
 # "auto" tells no kernel; "suggested" is that of public rows.
 UNTOLD, SUGGESTED = "auto", "suggested"
 
@@ -334,7 +379,7 @@ _FEATURES = (40, 4, 150)  # at least, for each action, at most
 
 def view_of(world: Environment, told: Told, player: dict[str, Any]) -> tuple[Environment, Told]:
     """The world as a player sees it, and what the player is told."""
-    rival, own = player["name"] in BY_NAME, player.get("kernel")
+    rival, own = kind_of(player["name"]) is not None, player.get("kernel")
     untold = own == UNTOLD or (own is None and told.kernel is None)
     if told.encoded is None or (untold and not rival):
         return world, told

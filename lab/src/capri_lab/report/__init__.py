@@ -9,6 +9,7 @@ from capri_lab.experiments import Results, read_results, result_folders
 from capri_lab.experiments.worlds import holds_rows
 from capri_lab.report.page import document, page
 from capri_lab.report.summary import Summary, summarise
+from capri_lab.report.tables import to_csv, to_latex
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,6 +49,12 @@ class Report:
             for name, figure in figures(summary, title=result.study.title or result.study.name):
                 found[f"{result.study.name}-{name}"] = figure
         return found
+
+    def tables(self, kind: str) -> dict[str, str]:
+        """The numbers by study, as text: ``kind`` is "csv" or "tex"."""
+        write = to_csv if kind == "csv" else to_latex
+        pairs = zip(self.results, self.summaries, strict=True)
+        return {result.study.name: write(summary) for result, summary in pairs}
 
     def _repr_html_(self) -> str:
         # A frame of its own: the page brings its own style and scripts.

@@ -7,7 +7,7 @@ They are grouped by what they see of a pair: its kernel, a row of features, or a
 
 from capri.privacy.budget import Promise
 from capri_lab.rivals.base import Rival
-from capri_lab.rivals.catalogue import BY_NAME, RIVAL_NAMES, promise_of, reach_of, rival
+from capri_lab.rivals.catalogue import BY_NAME, RIVAL_NAMES, kind_of, promise_of, reach_of, rival
 from capri_lab.rivals.linear.moments import BatchedLinear, ShariffSheffet
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "Promise",
     "Rival",
     "ShariffSheffet",
+    "kind_of",
     "promise_of",
     "reach_of",
     "rival",

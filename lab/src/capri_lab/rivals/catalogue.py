@@ -8,6 +8,7 @@ from capri.kernels import Kernel
 from capri.privacy.budget import Budget, Promise
 from capri.simulation import UniformPlay
 from capri.spaces import Actions, FixedActions
+from capri_lab.own import is_own, load, place_of
 from capri_lab.rivals.arms.elimination import SajedSheffet, Tenenbaum
 from capri_lab.rivals.arms.ucb import LDPUCB, AdaPUCB
 from capri_lab.rivals.base import Rival
@@ -64,6 +65,35 @@ BY_NAME: dict[str, type[Rival]] = {kind.name: kind for kind in RIVALS}
 RIVAL_NAMES: tuple[str, ...] = (UniformPlay.name, *BY_NAME)
 
 RivalPolicy: TypeAlias = Rival | UniformPlay
+# What a policy of one's own must say, and what for.
+_MEMBERS = {
+    "name": "what tables call it",
+    "reference": "where it comes from",
+    "needs": '"kernel", "features" or "arms": what it sees of a pair',
+    "reach": "the longest sensible horizon",
+}
+
+
+def kind_of(name: str) -> type[Rival] | None:
+    """The class of a rival, shipped or of one's own ("module:Class"); None for other names."""
+    if not is_own(name):
+        return BY_NAME.get(name)
+    kind = load(name)
+    if not (isinstance(kind, type) and issubclass(kind, Rival)):
+        raise ConfigurationError(
+            f"{name} must be a class that derives from capri_lab.rivals.Rival ({place_of(kind)})"
+        )
+    for member, meaning in _MEMBERS.items():
+        if not hasattr(kind, member):
+            raise ConfigurationError(f"{name} lacks {member}, {meaning} ({place_of(kind)})")
+    if kind.needs not in ("kernel", "features", "arms"):
+        raise ConfigurationError(
+            f"{name}: needs must be {_MEMBERS['needs']}, got {kind.needs!r} ({place_of(kind)})"
+        )
+    if kind.__abstractmethods__:
+        left = ", ".join(sorted(kind.__abstractmethods__))
+        raise ConfigurationError(f"{name} lacks {left} ({place_of(kind)})")
+    return kind
 
 
 def rival(
@@ -97,7 +127,7 @@ def rival(
             horizon=horizon,
             simulation_seed=simulation_seed,
         )
-    kind = BY_NAME.get(name)
+    kind = kind_of(name)
     if kind is None:
         raise ConfigurationError(f"rival must be one of {', '.join(RIVAL_NAMES)}, got {name!r}")
     chosen = FixedActions(environment.actions) if actions is None else actions
@@ -123,7 +153,8 @@ def rival(
 
 def reach_of(name: str) -> int:
     """The longest horizon that is sensible for a rival."""
-    return BY_NAME[name].reach if name in BY_NAME else 10**9
+    kind = kind_of(name)
+    return 10**9 if kind is None else kind.reach
 
 
 def promise_of(policy: object) -> Promise:

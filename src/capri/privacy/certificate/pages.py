@@ -247,8 +247,14 @@ def _digests(told: Certificate) -> Terms:
     prior, store = told.digests.get("prior"), told.digests.get("store")
     stored = []
     if store is not None:
-        anchor = "with an anchor" if store.get("anchored") else "without an anchor outside of it"
-        said = f"store id {store['store_id'][:12]}, generation {store['generation']}, {anchor}"
+        rollback_guard = (
+            "with a rollback guard"
+            if store.get("guarded")
+            else "without a rollback guard outside of it"
+        )
+        said = (
+            f"store id {store['store_id'][:12]}, generation {store['generation']}, {rollback_guard}"
+        )
         stored = [("Store", said)]
     return [
         ("Configuration", told.digests["configuration"] or "not kept"),
@@ -277,8 +283,8 @@ def _every_release(told: Certificate) -> Table:
 def _folded_releases(told: Certificate) -> Table:
     """The same where it fits on the page, else one row for releases in a row that are alike.
 
-    Alike means the same calibration, the same epsilon and the same ratio of noise to sensitivity
-    to six digits: what the promise depends on. Of everything else the range is shown.
+    Alike means the same mechanism and calibration, the same epsilon and the same ratio of noise to
+    sensitivity to six digits: what the promise depends on. Of everything else the range is shown.
     """
     if len(told.releases) <= _MOST_ROWS:
         return _every_release(told)
@@ -295,7 +301,8 @@ def _folded_releases(told: Certificate) -> Table:
 
 def _parameters(release: dict[str, Any]) -> tuple[str, ...]:
     ratio = release["noise"] / release["sensitivity"] if "sensitivity" in release else 0.0
-    return _cell(release.get("calibration", "")), _cell(release["epsilon"]), _cell(ratio)
+    noise = release["mechanism"], release["norm"], release.get("calibration", "")
+    return *noise, _cell(release["epsilon"]), _cell(ratio)
 
 
 def _cell(value: object) -> str:

@@ -78,7 +78,7 @@ function drawNow(policy, epochs, ledger) {
   const response = rates.length ? rates.at(-1) : null;
   at("tiles").replaceChildren(
     tile("Decisions a minute", figure(rate), "", "Over the last minute.", spark(state.rates)),
-    tile("Decisions in all", progress.decided.toLocaleString("en"), "", policy.horizon ? `Of ${policy.horizon.toLocaleString("en")}.` : `${progress.released} ${progress.released === 1 ? "release" : "releases"} so far.`),
+    tile("Decisions in all", progress.decided.toLocaleString("en"), "", policy.mode === "frozen" ? "Frozen: it decides by what was learnt, and learns nothing." : policy.horizon ? `Of ${policy.horizon.toLocaleString("en")}.` : `${progress.released} ${progress.released === 1 ? "release" : "releases"} so far.`),
     tile("Epoch under way", taking ? `${taking.epoch}` : "–", taking ? `${Math.min(100, Math.round((100 * taking.taken) / taking.length))} % taken` : "", closing(taking, rate, policy.rewards), taking ? share(taking.taken / taking.length) : null),
     tile("Response rate", response === null ? "–" : percent(response), "", response === null ? (policy.rewards.missing === null ? "Released with each epoch." : "A missing reward counts as a number.") : `As released with ${rates.length === 1 ? "one epoch" : `${rates.length} epochs; the last is shown`}.`, rates.length > 1 ? spark(rates) : waiting ? make("div", { class: "label" }, `${waiting} ${waiting === 1 ? "epoch waits" : "epochs wait"} for rewards`) : null),
     tile("Promised to each user", `ε = ${figure(budget)}`, `δ = ${figure(ledger.budget.delta)}`, ledger.releases.length ? `Kept by ${ledger.releases.length === 1 ? "the release" : `all ${ledger.releases.length} releases`}: no user loses more. Each has a budget of their own, so nothing runs out.` : "Nothing is released yet. Each user has a budget of their own."),
@@ -171,7 +171,7 @@ function drawBudget(ledger, certificate) {
   const last = ledger.releases.at(-1);
   const facts = [["Promised to each user", `ε = ${figure(ledger.budget.epsilon)}, δ = ${figure(ledger.budget.delta)}`], ["Lost by any user so far, at most", `ε = ${figure(ledger.spent.epsilon)}`], ["Releases in the ledger", String(ledger.releases.length)], ["Last release", last ? `${last.participants.toLocaleString("en")} decisions` : "–"], ["Its noise, in contributions", last && last.sensitivity ? figure(last.noise_scale / last.sensitivity) : "–"]];
   const store = certificate && certificate.digests && certificate.digests.store;
-  if (store) facts.push(["Anchor outside of the store", store.anchored ? "yes" : "none"]);
+  if (store) facts.push(["Rollback guard outside of the store", store.guarded ? "yes" : "none"]);
   const digest = certificate && certificate.digests && certificate.digests.configuration;
   if (digest) facts.push(["Configuration", `${String(digest).slice(0, 16)}…`]);
   at("budget").replaceChildren(
@@ -188,7 +188,7 @@ function keep(certificate) {
 
 function drawAlarms(policy, operations) {
   const done = (operations || []).slice(-4).reverse().map((each) => make("tr", {}, make("td", { class: "name" }, each.kind), make("td", {}, Object.entries(each).filter(([name]) => name !== "kind" && name !== "made").map(([name, value]) => `${name}: ${typeof value === "string" ? value : JSON.stringify(value)}`).join(", ")), make("td", { class: "number" }, new Date(1000 * each.made).toLocaleString())));
-  at("history").replaceChildren(done.length ? make("table", {}, make("tbody", {}, done)) : make("p", { class: "soft" }, "Catalogue and mode are as they were declared."));
+  at("history").replaceChildren(done.length ? make("table", {}, make("tbody", {}, done)) : make("p", { class: "soft" }, "Settings and mode are as they were declared."));
   at("alarms").replaceChildren(...(policy.notices.length
     ? policy.notices.map((notice) => make("p", { class: "alarm" }, make("b", {}, notice.kind), ` ${notice.text}`))
     : [make("p", { class: "fine" }, "✓ What was released fits"), make("p", { class: "soft" }, "Looked for with every release: misfit of the kernel, rank too small, features without scale, a wait for rewards that is too short, rewards that do not come, contexts unlike the public rows, drift.")]));

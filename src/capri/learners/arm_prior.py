@@ -19,6 +19,7 @@ their logarithms. Context-free play is the corner where only the constants are l
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import log, sqrt
+from typing import Self
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -28,7 +29,8 @@ from capri.arrays import FloatArray
 from capri.family import Candidates
 from capri.family.family import ACTION, CONSTANT, CONTEXT, INTERACTION
 from capri.learners.belief import PRIOR_SECOND_MOMENT, Belief
-from capri.learners.boundary import LEVEL_DEVIATION, room_of, size_reach
+from capri.learners.boundary import INTERCEPT_DEVIATION, room_of, size_reach
+from capri.learners.priors import CoefficientPrior
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -63,7 +65,7 @@ class ArmPosterior:
         """What a mixture is restored from."""
         return {"mean": self.mean, "own": self.own, "carried": self.carried}
 
-    def mixed(self, mean: FloatArray, apart: FloatArray) -> "ArmPosterior":
+    def mixed(self, mean: FloatArray, apart: FloatArray) -> Self:
         """With another mean, and columns ``apart`` that all arms carry together."""
         carried = np.concatenate([self.carried, apart], axis=2)
         return replace(self, mean=mean, carried=carried)
@@ -80,18 +82,6 @@ class ArmPosterior:
         level = np.trace(found, axis1=1, axis2=2)[:, None, None]
         eye = np.eye(found.shape[1])
         return np.asarray(np.linalg.cholesky(found + (1e-12 * level + 1e-300) * eye))
-
-
-def remaining(factor: FloatArray, awaited: FloatArray | None) -> FloatArray:
-    """Roots of the covariances that will be left when awaited information is in.
-
-    ``F (I + F^T J F)^-1/2`` for every arm: what data under way will settle need be neither
-    explored nor asked about again.
-    """
-    if awaited is None:
-        return factor
-    values, vectors = np.linalg.eigh(factor.transpose(0, 2, 1) @ awaited @ factor)
-    return np.asarray(factor @ (vectors / np.sqrt(1 + np.maximum(values, 0.0))[:, None, :]))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -174,12 +164,12 @@ _LEAST = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
-class ArmPrior:
+class ArmPrior(CoefficientPrior):
     """Candidates for the common part and for the own part of every arm."""
 
     candidates: Candidates
     norm_bound: float
-    level_bound: float | None = None  # B, where rewards have a range and hence a level
+    intercept_bound: float | None = None  # B, where rewards have a range and hence a level
     reach: float = 1.0
 
     @cached_property
@@ -195,8 +185,8 @@ class ArmPrior:
         expected = np.log(
             np.array(both) * PRIOR_SECOND_MOMENT * (self.reach * self.norm_bound) ** 2
         )
-        if self.level_bound is not None:
-            expected[0] = 2 * log(LEVEL_DEVIATION * self.level_bound)
+        if self.intercept_bound is not None:
+            expected[0] = 2 * log(INTERCEPT_DEVIATION * self.intercept_bound)
         return np.asarray(expected)
 
     def covariances(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -218,10 +208,15 @@ class ArmPrior:
         expected = np.diag(sum(self.covariances(self.expected)))
         return np.asarray(PRIOR_SECOND_MOMENT * scale**2 * expected / expected.sum())
 
-    def again(self, belief: Belief, weights: FloatArray) -> ArmPosterior:
+    def variance(self, state: ArmPosterior) -> FloatArray:
+        """Of an arm's coefficients, under the weights of the posterior."""
+        return np.diag(sum(self.covariances(state.weights)))
+
+    def again(self, belief: Belief, weights: FloatArray | None) -> ArmPosterior:
         """The posterior under these log weights."""
-        found = solve(belief.information, belief.vector, *self.covariances(weights))
-        return ArmPosterior(mean=found.mean, own=found.own, carried=found.carried, weights=weights)
+        x = self.expected if weights is None else weights
+        found = solve(belief.information, belief.vector, *self.covariances(x))
+        return ArmPosterior(mean=found.mean, own=found.own, carried=found.carried, weights=x)
 
     def infer(self, belief: Belief, near: ArmPosterior | None = None) -> ArmPosterior:
         """Under the weights of largest evidence; ``near``: the posterior before, to start at.
@@ -229,12 +224,12 @@ class ArmPrior:
         Within what the releases leave room for (learners/boundary.py).
         """
         reach = size_reach(belief, self.norm_bound)
-        if self.level_bound is not None and belief.ends:
+        if self.intercept_bound is not None and belief.ends:
             found = replace(self, reach=reach)._found(belief, near)
             # The constant is the first coordinate of every arm.
             level = found.mean[:, 0]
             deviation = float(np.sqrt(found.covariance[:, 0, 0]).mean())
-            reach = min(reach, room_of(float(level.mean()), deviation, self.level_bound))
+            reach = min(reach, room_of(float(level.mean()), deviation, self.intercept_bound))
         return (self if reach == self.reach else replace(self, reach=reach))._found(belief, near)
 
     def _found(self, belief: Belief, near: ArmPosterior | None) -> ArmPosterior:

@@ -17,9 +17,9 @@ from scipy.special import ndtr
 
 from capri.arrays import FloatArray, IntArray
 from capri.epoch.problem import Problem
-from capri.learners.arms.prior import ArmPosterior, remaining
+from capri.learners.arm_prior import ArmPosterior
 from capri.learners.belief import Belief
-from capri.learners.messages import bound_of, coordinate_noise
+from capri.learners.messages import bound_of, coordinate_noise, remaining
 from capri.learners.options import PracticalOptions
 from capri.privacy.mechanism import Norm
 
@@ -115,7 +115,7 @@ def resolved(values: FloatArray, plays: float, outlook: Outlook) -> FloatArray:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Prospect:
+class Tries:
     """What there is to gain: ``u`` of public contexts, arms on offer, decisions made so far."""
 
     u: FloatArray
@@ -161,7 +161,7 @@ def thompson_draws(
     scale: float,
     generator: np.random.Generator,
     awaited: FloatArray | None = None,
-    prospect: Prospect | None = None,
+    prospect: Tries | None = None,
 ) -> FloatArray:
     """Coefficients of all arms, ``(arms * width, count)``.
 

@@ -1,0 +1,291 @@
+"""What an epoch plays and asks of every arm: cells with Laplace, or blocks with Gaussian noise.
+
+A message speaks of one arm alone, so arms do not share its norm, and every arm has a shape of its
+own. With ``w_c`` the weights of contexts and ``p(a|c)`` the law of a segment, everything that is
+expected of an arm is a sum over contexts of weight ``w_c p(a|c)``.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from capri.arrays import FloatArray, IntArray
+from capri.epoch.play import Conduct
+from capri.epoch.problem import Problem
+from capri.family import ArmBasis, ArmFeatures
+from capri.features import Span
+from capri.learners.arm_cells import Cells, Sums, cells_of
+from capri.learners.arm_draws import coordinate_deviation
+from capri.learners.belief import Believed, Block
+from capri.learners.messages import water_filling
+from capri.learners.moment_design import layout_for
+from capri.learners.options import PracticalOptions
+from capri.learners.segments import ContextWeights, Estimated, Part, Stage, keeps
+from capri.privacy.histogram import HistogramLayout, histogram_layout
+from capri.privacy.mechanism import Norm
+from capri.privacy.products import ProductLayout
+from capri.privacy.vector import VectorLayout, vector_layout
+from capri.spaces import FixedActions
+
+# The tail of a message of one cell, as a share of that of a vector.
+_CELL_TAIL = 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class ArmSupport:
+    """``u`` of contexts, and the probability of every arm at each (by column)."""
+
+    u: FloatArray
+    weights: FloatArray
+
+    @cached_property
+    def played(self) -> IntArray:
+        """Arms of positive probability."""
+        return np.flatnonzero(self.weights.any(axis=0))
+
+    def where(self, arm: int) -> tuple[FloatArray, FloatArray]:
+        """``u`` and the weights of the contexts in which an arm is played."""
+        on = self.weights[:, arm] > 0
+        return self.u[on], self.weights[on, arm]
+
+    def blocks(self) -> Iterator[tuple[Block, FloatArray, FloatArray]]:
+        """Arms that are played, one after the other: all at once would be large."""
+        for arm in self.played:
+            yield int(arm), *self.where(arm)
+
+    def estimated(self, state: Believed) -> Estimated:
+        """What a belief says of the pairs.
+
+        What is unknown is that of the least known arm, not the mean over arms: a bound made for
+        those that are known would cut off what a new one is better by, and play would settle
+        without it.
+        """
+        unknown, variances, estimates, weights = 0.0, [], [], []
+        for arm, u, own in self.blocks():
+            variances.append(((u @ state.factor[arm]) ** 2).sum(axis=1))
+            estimates.append(u @ state.mean[arm])
+            weights.append(own)
+            unknown = max(unknown, float(own @ variances[-1] / own.sum()))
+        flat = (np.concatenate(each) for each in (variances, estimates, weights))
+        return Estimated(unknown, *flat)
+
+    def left_out(self, basis: Span) -> float:
+        """0: what is left out is part of what rewards do not tell, and measured as noise."""
+        return 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class PlayedArms:
+    """Contexts with the pool's weights, and the chance of every arm (by column) at their ``u``.
+
+    Rows of ``u`` and ``chance`` beyond the contexts are those elsewhere.
+    """
+
+    contexts: FloatArray
+    weights: FloatArray
+    u: FloatArray
+    chance: FloatArray
+    sampled: bool
+
+    @classmethod
+    def of(
+        cls, basis: ArmBasis, stage: Stage, conduct: Conduct, elsewhere: FloatArray
+    ) -> "PlayedArms":
+        """With the law of the actions that were offered."""
+        actions, law, rows = conduct.actions, stage.law_of(conduct), stage.contexts
+        assert isinstance(actions, FixedActions)
+        if len(elsewhere):
+            rows = np.concatenate([rows, elsewhere])
+            law = np.concatenate([law, conduct.expected(elsewhere)])
+        chance = np.zeros((len(law), basis.arms))
+        chance[:, actions.rows.argmax(axis=1)] = law
+        contexts, sampled = stage.contexts, not stage.is_pool
+        return cls(contexts, stage.weights, basis.context(rows), chance, sampled)
+
+    @property
+    def kept(self) -> bool:
+        """The same would be found again: whether it is small enough to keep."""
+        return keeps(self.u.size + self.chance.size)
+
+    def support(self, law: ContextWeights) -> ArmSupport:
+        """With the probabilities of contexts under a law."""
+        weights = np.concatenate(law.weights(self.contexts, self.weights))
+        return ArmSupport(self.u, weights[: len(self.u), None] * self.chance)
+
+
+@dataclass(frozen=True, eq=False)
+class ArmParts:
+    """What a segment is expected to send of every arm: computed whenever it is walked through."""
+
+    features: ArmFeatures
+    support: ArmSupport
+
+    def __iter__(self) -> Iterator[Part]:
+        for arm, u, weights in self.support.blocks():
+            assert isinstance(arm, int)
+            yield Part(arm, u, self.features.of_arm(arm, u), weights, 0.0)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Shapes:
+    """What messages say of every arm, as in ArmFeatures, and what is predicted to be left open.
+
+    ``left``: the predicted variance of the estimate under the law of play, after the epoch.
+    """
+
+    shapes: FloatArray
+    sizes: IntArray
+    offsets: FloatArray | None
+    left: float
+
+    @classmethod
+    def of(cls, found: Sequence[Cells], *, cells: bool) -> "Shapes":
+        """Arm by arm, filled up to one size."""
+        sizes = np.array([each.shape.shape[1] for each in found], dtype=np.int64)
+        most = int(sizes.max(initial=1))
+        shapes = np.zeros((len(found), len(found[0].shape), most))
+        offsets = np.full((len(found), most), np.inf)
+        for arm, each in enumerate(found):
+            shapes[arm, :, : sizes[arm]], offsets[arm, : sizes[arm]] = each.shape, each.offset
+        left = sum(each.left for each in found)
+        return cls(shapes=shapes, sizes=sizes, offsets=offsets if cells else None, left=left)
+
+
+def cells_of_arms(support: ArmSupport, factor: FloatArray, sums: Sums) -> Shapes:
+    """The cells of every arm.
+
+    ``factor``: a root of what will be unknown of each when the epoch is read. An arm that the law
+    of the plan does not play has one cell: a later segment may play it, and a cell costs nothing.
+    """
+    one = Cells(np.zeros((factor.shape[1], 1)), np.zeros(1), 0.0)
+    found = []
+    for arm in range(len(factor)):
+        u, weights = support.where(arm)
+        found.append(cells_of(u, weights, factor[arm], sums) if len(u) else one)
+    return Shapes.of(found, cells=True)
+
+
+def blocks_of_arms(support: ArmSupport, factor: FloatArray, sums: Sums, loudness: float) -> Shapes:
+    """The shape of every arm by water-filling, none for an arm that is not played."""
+    nothing = Cells(np.zeros((factor.shape[1], 0)), np.zeros(0), 0.0)
+    found = []
+    for arm in range(len(factor)):
+        u, weights = support.where(arm)
+        found.append(_block(u, weights, factor[arm], sums, loudness) if len(u) else nothing)
+    return Shapes.of(found, cells=False)
+
+
+def _block(
+    u: FloatArray, weights: FloatArray, factor: FloatArray, sums: Sums, loudness: float
+) -> Cells:
+    """The shape of an arm, and what it leaves as it will be clipped to norm 1."""
+    shape = loudness * water_filling(
+        u,
+        weights,
+        factor,
+        length=int(sums.length),
+        noise=sums.noise,
+        residual_variance=sums.variance,
+    )
+    psi = u @ shape
+    psi /= np.maximum(1.0, np.linalg.norm(psi, axis=1))[:, None]
+    white = u @ factor
+    weighted = psi * weights[:, None]
+    design = sums.length * weighted.T @ white
+    seen = sums.length * sums.variance * weighted.T @ psi + design @ design.T
+    seen[np.diag_indices(len(seen))] += sums.noise**2
+    second = (white * weights[:, None]).T @ white
+    gain = (np.linalg.solve(seen, design @ second) * design).sum()
+    return Cells(shape, np.zeros(shape.shape[1]), float(np.trace(second) - gain))
+
+
+@dataclass(frozen=True)
+class MessageKind:
+    """How messages are compared, the noise on a coordinate, and the share that it is left of 1."""
+
+    norm: Norm
+    noise: float
+    main_share: float
+
+
+@dataclass(frozen=True)
+class MessageChoice:
+    """The messages of an epoch with a bound on values; ``tail``: excesses are measured."""
+
+    problem: Problem
+    options: PracticalOptions
+    bound: float
+    tail: bool
+
+    def best(
+        self, support: ArmSupport, factor: FloatArray, length: int, residual_variance: float
+    ) -> tuple[Shapes, MessageKind]:
+        """The messages that are predicted to leave least unknown: all arms in cells, or none."""
+        found = []
+        for norm in self._norms:
+            kind = self._kind(norm, length)
+            sums = Sums(length=length, noise=kind.noise, variance=residual_variance)
+            if norm is Norm.L1:
+                found.append((cells_of_arms(support, factor, sums), kind))
+            else:
+                found.append((blocks_of_arms(support, factor, sums, self.options.loudness), kind))
+        return min(found, key=lambda each: each[0].left)
+
+    def layout(
+        self, norm: Norm, rank: int, length: int
+    ) -> VectorLayout | ProductLayout | HistogramLayout:
+        """One cell, or one vector, or the message of products where missing rewards count."""
+        problem, tail_share = self.problem, self.options.tail_share * self.tail
+        if norm is Norm.L1:
+            return histogram_layout(
+                cells=rank,
+                length=4 * length,  # an epoch may go on beyond its plan
+                budget=problem.budget,
+                value_bound=self.bound,
+                tail_share=self._cell_tail_share,
+                missing=problem.rewards.measured,
+                contributions=problem.contributions,
+            )
+        if problem.rewards.measured:
+            return layout_for(problem, rank, length, tail_share, None)
+        return vector_layout(
+            value_bound=self.bound,
+            rank=rank,
+            moment_share=self.options.moment_share,
+            tail_share=tail_share,
+            length=length,
+            budget=problem.budget,
+            composition=problem.composition,
+        )
+
+    def _kind(self, norm: Norm, length: int) -> MessageKind:
+        """Noise and share of what messages in a norm say of an arm."""
+        noise = coordinate_deviation(self.problem, self.bound, norm, length)
+        if norm is Norm.L1:
+            return MessageKind(norm, noise * (1 + self._cell_tail_share), 1.0)
+        products = self.problem.rewards.measured
+        share = self.options.main_share(tail=self.tail, products=products)
+        return MessageKind(norm, noise / share, share)
+
+    @property
+    def _cell_tail_share(self) -> float:
+        """In L1 the tail is added to the diameter of a cell's message."""
+        return _CELL_TAIL * self.options.tail_share * self.tail
+
+    @property
+    def _norms(self) -> tuple[Norm, ...]:
+        """Without noise there is nothing that cells would save."""
+        return self.problem.norms if self.problem.budget is not None else (Norm.L2,)
+
+
+def lengthened(features: ArmFeatures, more: int) -> ArmFeatures:
+    """With so many arms that were added since: messages say nothing of them."""
+    offsets = features.offsets
+    if offsets is not None:
+        offsets = np.concatenate([offsets, np.full((more, offsets.shape[1]), np.inf)])
+    shapes = np.concatenate([features.shapes, np.zeros((more, *features.shapes.shape[1:]))])
+    return replace(
+        features, shapes=shapes, sizes=np.pad(features.sizes, (0, more)), offsets=offsets
+    )

@@ -1,1 +1,0 @@
-"""Unrelated arms: the practical learner in blocks."""

@@ -1,0 +1,119 @@
+"""Handlers of an aggregator: bundles for devices, reports from them."""
+
+import asyncio
+import gzip
+from functools import lru_cache
+from typing import Any
+
+from capri.local.aggregator import LocalCapri
+from capri.local.reports import ReportStatus
+from capri.service.auth import Guard
+from capri.service.batch import MicroBatcher
+from capri.service.endpoint import BINARY, Handler, Request, Response
+from capri.service.figures import DeviceFigures
+from capri.service.handlers import (
+    PUBLIC,
+    item_of,
+    metrics_of,
+    readiness,
+    reading,
+    replace_actions,
+)
+from capri.service.messages import (
+    CloseRequest,
+    ReportAnswer,
+    encode,
+    is_list,
+    read_public,
+    read_reports,
+)
+
+
+@lru_cache(maxsize=1)
+def _compressed(data: bytes) -> bytes:
+    """Once for each bundle; without a time in it, so that workers send the same."""
+    return gzip.compress(data, mtime=0)
+
+
+class DeviceHandlers:
+    """A bundle for everybody, reports from anybody, figures and operations of an aggregator.
+
+    Nothing that arrives here needs protection by this process: a report is private when it leaves
+    its device. What is refused is the envelope; every report has a status of its own.
+    """
+
+    elsewhere = (
+        'this policy has model = "local": devices decide for themselves by GET /v1/bundle, and '
+        "POST /v1/reports takes what they report"
+    )
+
+    def __init__(self, aggregator: LocalCapri, guard: Guard, figures: DeviceFigures) -> None:
+        """Within a running event loop, which the micro-batcher answers to."""
+        self._aggregator, self._guard, self._figures = aggregator, guard, figures
+        self._batcher = MicroBatcher("reports", self._receive, guard.limits)
+
+    @property
+    def routes(self) -> dict[str, Handler]:
+        """The handler of each path."""
+        public = {f"/v1/{name}": reading(getattr(self._figures, name)) for name in PUBLIC}
+        return public | {
+            "/v1/bundle": self._bundle,
+            "/v1/reports": self._reports,
+            "/v1/admin/catalogue": self._replace_actions,
+            "/v1/admin/close": self._close_epoch,
+            "/metrics": metrics_of(self._figures),
+            "/readyz": readiness(self._figures.check, self._figures.mode),
+        }
+
+    def stop(self) -> None:
+        """End after what waits."""
+        self._batcher.stop()
+
+    def _receive(self, reports: list[bytes]) -> list[ReportStatus]:
+        """What became of each report; those that count are durable."""
+        return [ReportStatus(code) for code in self._aggregator.receive_many(reports).tolist()]
+
+    async def _bundle(self, request: Request) -> Response:
+        """The same bytes for everybody, or that they are those which the device has."""
+        self._guard.admit(request.holder, 1)
+        data = await asyncio.to_thread(self._aggregator.bundle)
+        digest = data[-32:].hex().encode()
+        short = b"gzip" in request.headers.get(b"accept-encoding", b"").lower()
+        tag = b'"' + digest + (b'-gzip"' if short else b'"')  # another tag for other bytes
+        # Asked for each time: a device that has the newest bundle is told so in a few bytes.
+        headers = [(b"etag", tag), (b"cache-control", b"no-cache"), (b"vary", b"accept-encoding")]
+        if digest in request.headers.get(b"if-none-match", b""):
+            return Response(b"", 304, BINARY, tuple(headers))
+        if short:
+            headers.append((b"content-encoding", b"gzip"))
+            data = await asyncio.to_thread(_compressed, data)
+        return Response(data, kind=BINARY, headers=tuple(headers))
+
+    async def _reports(self, request: Request) -> Response:
+        """One, or many; durable before the answer."""
+        binary = request.kind == BINARY
+        items = read_reports(request.body, self._guard.limits.largest_batch, binary=binary)
+        self._guard.admit(request.holder, max(1, len(items)))
+        outcomes = [item_of(item) for item in items]
+        places = [place for place, item in enumerate(items) if isinstance(item, bytes)]
+        if places:
+            made = await self._batcher.do([items[place] for place in places])
+            for place, outcome in zip(places, made, strict=True):
+                if isinstance(outcome, BaseException):  # all of them, or none
+                    raise outcome
+                outcomes[place] = ReportAnswer(str(outcome))
+        listed = len(items) > 1 if binary else is_list(request.body)
+        return Response(encode(outcomes if listed else outcomes[0]))
+
+    async def _replace_actions(self, request: Request) -> Response:
+        return await replace_actions(request, self._renew, self._figures)
+
+    def _renew(self, actions: Any, **_: str) -> None:
+        self._aggregator.replace_actions(actions)
+
+    async def _close_epoch(self, request: Request) -> Response:
+        """Read what has come in, and hand out a new bundle."""
+        given = read_public(request.body, CloseRequest)
+        await asyncio.to_thread(self._aggregator.close_epoch, early=given.early)
+        releases = await asyncio.to_thread(lambda: len(self._aggregator.epochs))
+        return Response(encode({"status": "closed", "releases": releases}))
