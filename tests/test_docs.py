@@ -35,6 +35,7 @@ def blocks(page: str) -> list[str]:
         "docs/certificate.md",
         "docs/report.md",
         "docs/store.md",
+        "docs/ledger.md",
         "docs/world.md",
         "docs/tutorials/engineer.md",
         "docs/tutorials/device.md",
