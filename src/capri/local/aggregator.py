@@ -44,15 +44,19 @@ from capri.privacy.shuffle import Shuffle
 from capri.schedule import Schedule
 from capri.spaces import Contexts
 from capri.store.codec import PlainCodec
+from capri.store.organisation import OrganisationLedger
 from capri.store.persistence import (
     AGGREGATOR,
     Described,
     described,
+    ledger_arguments,
     open_aggregator,
+    reserved,
     save_aggregator,
     stored_configuration,
 )
 from capri.store.repository import Repository, kept_version
+from capri.store.reservation import joined, joined_values
 
 
 class LocalCapri(PublicFace):
@@ -91,6 +95,9 @@ class LocalCapri(PublicFace):
         None: the aggregator lives in the memory of this process. "sqlite:///file.db" or
         "postgresql://...": a report that was answered is durable, and any number of processes that
         open the same store are one aggregator. See :meth:`open` and :meth:`close`.
+    ledger, population:
+        As in :class:`~capri.Capri`; with ``shuffle`` the promise is counted that holds against
+        whoever sees the mixed reports.
     public_seed:
         Seed of the public draws (basis, Thompson draws), for reproducible runs. These draws are
         published in the bundle, so privacy does not rest on them.
@@ -116,6 +123,8 @@ class LocalCapri(PublicFace):
         prior: Prior | None = None,
         shuffle: Shuffle | None = None,
         store: str | None = None,
+        ledger: OrganisationLedger | str | None = None,
+        population: str | None = None,
         **options: Any,
     ) -> None:
         if not isinstance(budget, Budget):
@@ -161,6 +170,7 @@ class LocalCapri(PublicFace):
         self._options = checked
         self._observed = checked_prior(prior, problem)
         self._lock = RLock()
+        self._joined = joined(ledger, population, budget, True, store is not None)
         self._assemble(problem, generator(public_seed), store, clock, None)
 
     def _assemble(
@@ -184,8 +194,11 @@ class LocalCapri(PublicFace):
             repository: Repository = in_memory(law, actions, saved)
         else:
             repository = open_aggregator(store, self._described(problem), law)
+        # Mixed reports promise an epsilon and a delta, and are no release of either kind.
+        pure = problem.shuffle is None
+        held = reserved(self._joined, problem, repository, "fleet", gaussian=False, pure=pure)
         state = ReportState(repository, problem, course, public, self._terms, clock=clock)
-        self._state, self._engine = state, ReportEngine(state, self._horizon)
+        self._state, self._engine = state, ReportEngine(state, self._horizon, held)
 
     def __repr__(self) -> str:
         return f"LocalCapri({self.guarantee}; epoch {len(self._state.head['digests'])})"
@@ -298,7 +311,7 @@ class LocalCapri(PublicFace):
         return self._described(self._problem)
 
     def _described(self, problem: Problem) -> Described:
-        more = {"kind": AGGREGATOR, "terms": self._terms.to_dict()}
+        more = {"kind": AGGREGATOR, "terms": self._terms.to_dict(), **joined_values(self._joined)}
         return described(problem, self._horizon, self._options, self._observed, **more)
 
     def replace_actions(self, actions: object) -> None:
@@ -398,10 +411,12 @@ class LocalCapri(PublicFace):
         *,
         contexts: Contexts | None = None,
         clock: Callable[[], datetime] | None = None,
+        ledger: OrganisationLedger | str | None = None,
     ) -> Self:
         """The aggregator of a store, as it was built. Sampler and clock as in :meth:`load`."""
-        found = stored_configuration(store, AGGREGATOR)
-        return cls(**settings_of(*found, contexts), store=store, clock=clock)
+        found = stored_configuration(store, AGGREGATOR, ledger)
+        settings = settings_of(*found, contexts) | ledger_arguments(found[0], ledger)
+        return cls(**settings, store=store, clock=clock)
 
     def close(self) -> None:
         """Give the connections of a store back; nothing needs to be saved."""

@@ -34,6 +34,7 @@ from capri.errors import DataError, HorizonError, StorageError
 from capri.learners.learner import PracticalLearner
 from capri.local import wire
 from capri.local.bundle import make_bundle
+from capri.local.noted import note_bundle
 from capri.local.reports import (
     EpochReports,
     EpochSum,
@@ -50,6 +51,7 @@ from capri.store.repository import (
     drop_laws,
     kept_version,
 )
+from capri.store.reservation import Reservation
 from capri.store.view import LEARNT, OPEN, WAITING, EpochRow, Unit
 
 Result = TypeVar("Result")
@@ -61,9 +63,13 @@ _TURNS = 1000
 class ReportEngine:
     """Takes reports, ends epochs, makes readings. For one thread at a time."""
 
-    def __init__(self, state: ReportState, horizon: int | None) -> None:
+    def __init__(
+        self, state: ReportState, horizon: int | None, reservation: Reservation | None = None
+    ) -> None:
+        """``reservation``: in the ledger of an organisation, which is told of every bundle."""
         self.state, self.repository, self._horizon = state, state.repository, horizon
         self.judged: Counter[int] = Counter()  # by this process, for its operator
+        self._reservation = reservation
         self.settle()
 
     def __repr__(self) -> str:
@@ -313,6 +319,9 @@ class ReportEngine:
         else:
             assert isinstance(course.learner, PracticalLearner)
             bundle = make_bundle(self.state.versions[current], plan, course.learner.conduct())
+        if self._reservation is not None:
+            read = [*self.state.head["releases"], *releases]
+            note_bundle(self._reservation, self.state.base, plan, read)
         for epoch in closed:
             course.learner.drop(epoch)
         carried = [bundle[-32:][:CARRIED].hex()] if bundle else []
