@@ -119,7 +119,7 @@ def test_lateness_of_a_store_is_counted_and_its_cause_assumed(late: int, said: s
         composition=1.0,
         ledger=Ledger(capri.Budget(1.0, 1e-5)),
         private=True,
-        digests={"store": {"anchored": True, "missed": late}},
+        digests={"store": {"guarded": True, "missed": late}},
         accounted=False,
     )
     (sight,) = (each for each in found.assumptions if "out of an attacker's sight" in each)

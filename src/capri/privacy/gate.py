@@ -8,6 +8,7 @@ noise.
 
 from collections.abc import Callable, Iterable
 from copy import deepcopy
+from dataclasses import replace
 from math import inf, nextafter
 from typing import Any, Protocol
 
@@ -106,6 +107,23 @@ class Gate:
                 f"hold, got {layout.narrowest:g}"
             )
         return event
+
+    def plan(
+        self,
+        layout: Layout,
+        *,
+        epoch: int,
+        participants: int,
+        model: PrivacyModel = PrivacyModel.JOINT,
+        coordinates: int = 0,
+    ) -> None:
+        """The same, and an organisation's ledger notes it where there is one.
+
+        ``coordinates``: of all stages of the epoch, which cost no more than this together.
+        """
+        event = self.check(layout, epoch=epoch, participants=participants, model=model)
+        if event is not None and self._ledger is not None:
+            self._ledger.plan(replace(event, rank=max(event.rank, coordinates)))
 
     def release(
         self,

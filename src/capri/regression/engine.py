@@ -205,11 +205,7 @@ class FitEngine:
     def release(self, plan: StagePlan, total: IntArray, gate: Gate) -> FloatArray:
         """Moments of a stage, made public."""
         numbers, _ = gate.release(
-            total,
-            plan.layout,
-            epoch=plan.table,
-            participants=plan.rows,
-            stage=plan.number if plan.share < 1 else 0,
+            total, plan.layout, epoch=plan.table, participants=plan.rows, stage=plan.stage
         )
         return plan.layout.matrix(numbers)
 

@@ -6,6 +6,7 @@ What is not given is taken from the data, with a warning, and costs the fit its 
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf, sqrt
+from secrets import token_hex
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from capri.features import spectral_basis
 from capri.kernels import RBF, Kernel, Matern
 from capri.privacy.budget import Budget, warn_of_large_delta
 from capri.privacy.counts import CountLayout
+from capri.privacy.filters import Charge
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger
 from capri.regression.columns import TableColumns
@@ -49,6 +51,7 @@ from capri.regression.tables import (
     schema_rows,
 )
 from capri.schema import Schema
+from capri.store.reservation import Reservation, joined
 from capri.streams import Streams
 
 # Public rows that stand for the law of X: some for each row of the data, within limits.
@@ -90,6 +93,7 @@ class Options:
     schema: Schema | None = None
     weight_bound: float = 1.0
     called_by: str | None = None
+    place: tuple[Any, Any] = (None, None)  # an organisation's ledger, and a population there
 
     @property
     def from_data(self) -> tuple[str, ...]:
@@ -113,10 +117,22 @@ class Options:
             ) from None
 
     def ledger(self) -> Ledger | None:
-        """A new account of the budget; none without privacy."""
+        """A new account of the budget; none without privacy.
+
+        Under an organisation's ledger every fit is a source of its own, reserved here.
+        """
+        place, held = joined(*self.place, self.budget, self.random_state is None, True), None
         if self.budget is None:
             return None
-        return Ledger(self.budget)
+        if place is not None:
+            charge = Charge.of(self.budget, gaussian=True, pure=False)
+            held = Reservation(*place, f"fit-{token_hex(8)}", charge, kind="fit")
+        return Ledger(self.budget, reservation=held)
+
+    def going_on(self, ledger: Ledger | None) -> Ledger | None:
+        """The account of further rows: there is none after reports, and no pickle reserves."""
+        counted = ledger is not None and (ledger.reservation or self.place == (None, None))
+        return ledger if counted else self.ledger()
 
     def streams(self, releases: int = 0) -> Streams:
         """Randomness; warns when it can be repeated, and when another estimator calls the fit.
@@ -173,10 +189,15 @@ class Options:
         table, spent = None, 0.0
         if _is_auto(self.kernel):
             table = TableColumns.even(*box, categories_of(self.schema))
+        every = self.coordinates(table, rows, source.outputs) if gate is not None else 0
+        if gate is not None and self.budget is not None:  # all stages cost what one of these does
+            whole = CountLayout(cells=(1,)).told_in_stages(self.budget, 1.0, every)
+            gate.plan(whole, epoch=1, participants=rows, coordinates=every)
+        if table is not None:
             if near is not None:
                 table = table.seen(near)
             elif gate is not None:
-                table, spent = self._counted(table, source, gate)
+                table, spent = self._counted(table, source, gate, every)
             if near is None:
                 public = table.draw(streams.public, len(public))
         sample = public if near is None else near
@@ -192,7 +213,7 @@ class Options:
                 tau=self.tau,
                 prior=prior,
                 shares=(1.0,),
-                coordinates=self.coordinates(table, rows, source.outputs) if gate else 0,
+                coordinates=every,
             )
         if self.budget is not None or self.rank is None:
             setting = self._allotted(setting, public, rows, staged=staged, noise=noise)
@@ -209,16 +230,16 @@ class Options:
         return stages if table is None else stages + sum(table.sizes)
 
     def _counted(
-        self, table: TableColumns, source: RowSource, gate: Gate
+        self, table: TableColumns, source: RowSource, gate: Gate, every: int
     ) -> tuple[TableColumns, float]:
         """Columns by counts of their cells, and the share of ``mu^2`` that these cost.
 
         Nothing is counted where noise would hide even a cell that holds half of the rows.
+        ``every``: coordinates of all releases of these rows.
         """
         layout = CountLayout(cells=table.sizes)
         share = 0.0
         if self.budget is not None:
-            every = self.coordinates(table, source.rows, source.outputs)
             noise = layout.told_in_stages(self.budget, 1.0, every).deviation("counts")
             share = max(LEAST_COUNTS, (noise / (_LEGIBLE * max(source.rows, 1))) ** 2)
             if share > _MOST_COUNTS:
@@ -368,6 +389,7 @@ def checked(estimator: Any) -> Options:
         schema=schema_of(estimator.X_bounds, estimator.public_X),
         weight_bound=positive("weight_bound", estimator.weight_bound),
         called_by=estimator_around(),
+        place=(getattr(estimator, "ledger", None), getattr(estimator, "population", None)),
         **{name: getattr(estimator, name) for name in _UNCHECKED},
     )
 

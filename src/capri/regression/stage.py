@@ -168,6 +168,11 @@ class StagePlan:
     share: float = 1.0
 
     @property
+    def stage(self) -> int:
+        """Its number among the releases of the same rows: counts of columns are 0."""
+        return self.number if self.share < 1 else 0
+
+    @property
     def unit(self) -> FloatArray:
         """What a target of 1 on the grid is in scaled targets."""
         return np.asarray(self.reach * self.layout.level / self.layout.largest_target)

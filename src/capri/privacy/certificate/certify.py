@@ -62,7 +62,7 @@ def certify_policy(
         "policy",
         *(["users"] if limit is not None else []),
         *(["stored"] if store is not None else []),
-        *(["anchored"] if store is not None and store.get("anchored") else []),
+        *(["guarded"] if store is not None and store.get("guarded") else []),
         str(model),
         *_kinds_of_noise(used, ledger, limit),
         *([] if ledger.events else ["unreleased"]),

@@ -247,8 +247,14 @@ def _digests(told: Certificate) -> Terms:
     prior, store = told.digests.get("prior"), told.digests.get("store")
     stored = []
     if store is not None:
-        anchor = "with an anchor" if store.get("anchored") else "without an anchor outside of it"
-        said = f"store id {store['store_id'][:12]}, generation {store['generation']}, {anchor}"
+        rollback_guard = (
+            "with a rollback guard"
+            if store.get("guarded")
+            else "without a rollback guard outside of it"
+        )
+        said = (
+            f"store id {store['store_id'][:12]}, generation {store['generation']}, {rollback_guard}"
+        )
         stored = [("Store", said)]
     return [
         ("Configuration", told.digests["configuration"] or "not kept"),
