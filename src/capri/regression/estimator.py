@@ -248,20 +248,14 @@ class PrivateKernelRidge(
         return plan
 
     def fit_reports(self, plan: ReportPlan, reports: Sequence[bytes]) -> Self:
-        """Fit from sphere reports, made by :meth:`ReportPlan.reports` on the rows' own devices.
-
-        Post-processing: privacy was spent where the reports were made.
-        """
+        """Fit from sphere reports of :meth:`ReportPlan.reports`: privacy was spent there."""
         budget = checked(self).budget
         epsilon = self.epsilon if budget is None else budget.epsilon
         total, count, noise = plan.total(reports, epsilon=epsilon)
         return self.fit_sum(plan, total, count=count, noise_scale=noise)
 
     def fit_sum(self, plan: ReportPlan, total: Any, *, count: int, noise_scale: float) -> Self:
-        """Fit from the sum of messages that any randomizer made private.
-
-        See :func:`capri.regression.engine.read_reports`.
-        """
+        """Fit from the sum of messages that any randomizer made private (`read_reports`)."""
         if self._awaited is None or self._awaited[1] != plan.digest:
             raise ConfigurationError("make a report_plan first, and fit what was reported under it")
         engine, _, columns = self._awaited
@@ -339,10 +333,8 @@ class PrivateKernelRidge(
         """Predictions, and with ``return_std`` the width of their error.
 
         The width is an array of standard deviations with attributes ``bias``, ``sampling`` and
-        ``privacy``, whose squares add up to its own. It is public, like the prediction.
-
-        A row with a value that is missing or infinite is predicted as NaN: the rows of a batch may
-        be several people's, and none of them decides whether the others are answered.
+        ``privacy``, whose squares add up to its own. A row with a value that is missing or infinite
+        is predicted as NaN: the rows of a batch may be several people's.
         """
         check_is_fitted(self)
         self.release()
@@ -362,8 +354,7 @@ class PrivateKernelRidge(
         """Lower and upper end of what the mean of y at each row may be.
 
         At each row the true mean lies between them with probability ``level`` or more; with
-        ``simultaneous``, at all rows like those of the fit at once. Ends stay within ``y_bounds``,
-        as clipped targets do. Where rows of the fit were few, intervals are wide.
+        ``simultaneous``, at all rows like those of the fit at once. Ends stay within ``y_bounds``.
         """
         check_is_fitted(self)
         self.release()
