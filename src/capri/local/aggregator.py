@@ -22,6 +22,7 @@ from capri.arrays import IntArray, one_blas_thread
 from capri.choices import successor
 from capri.epoch.course import Course, PublicFace
 from capri.epoch.limits import Limits
+from capri.epoch.notice import Notice
 from capri.epoch.problem import Problem, checked_problem, with_actions
 from capri.epoch.rewards import RewardTerms, checked_scale, checked_terms, rescaled
 from capri.epoch.storage import configuration_digest, damage_as_storage_error, read_policy_file
@@ -35,7 +36,7 @@ from capri.learners.presets import checked_horizon, checked_options, first_lengt
 from capri.learners.prior import Prior, checked_prior
 from capri.local import wire
 from capri.local.engine import ReportEngine
-from capri.local.reports import EpochSum, ReportStatus, as_rows
+from capri.local.reports import EpochSum, ReportStatus, as_rows, stale_notices, waited_for
 from capri.local.state import BundleDraws, ReportState, first_law, generator, in_memory, settings_of
 from capri.privacy.budget import Budget, Promise
 from capri.privacy.certificate import Certificate, certify_devices
@@ -74,7 +75,8 @@ class LocalCapri(PublicFace):
         ``shuffle``: what is promised against whoever sees the mixed reports, with a delta above 0.
     reward_wait:
         How long reports to an earlier bundle still count once there is a newer one: a number of
-        reports, to whichever bundle, or a :class:`datetime.timedelta`. Later ones are stale.
+        reports, to whichever bundle, or a :class:`datetime.timedelta`. Later ones are stale. By
+        default 10,000 reports, as many as may well be under way; 0 with ``shuffle``.
     missing_reward:
         What a device reports that has seen no reward: a number within the range.
     epoch_time:
@@ -112,7 +114,7 @@ class LocalCapri(PublicFace):
         reward_bound: float | None = None,
         reward_range: tuple[float, float] | None = None,
         reward_transform: str | None = None,
-        reward_wait: int | timedelta = 0,
+        reward_wait: int | timedelta | None = None,
         missing_reward: float | str = 0.0,
         epoch_time: timedelta | None = None,
         clock: Callable[[], datetime] | None = None,
@@ -137,7 +139,7 @@ class LocalCapri(PublicFace):
         self._budget = budget
         scale = checked_scale(reward_bound, reward_range, reward_transform)
         self._terms = checked_terms(
-            reward_wait=reward_wait,
+            reward_wait=waited_for(reward_wait, mixed=shuffle is not None),
             missing_reward=missing_reward,
             reward_rule="first",
             epoch_time=epoch_time,
@@ -160,8 +162,7 @@ class LocalCapri(PublicFace):
         if shuffle is not None and (self._terms.overlapping or epoch_time is not None):
             raise ConfigurationError(
                 "shuffle takes neither reward_wait nor epoch_time: late reports, and those of an "
-                "epoch that is cut short, are batches too small to hide in. Devices report at a "
-                "fixed time, and an epoch waits for all of its reports"
+                "epoch that is cut short, are batches too small to hide in"
             )
         self._horizon = checked_horizon(horizon)
         checked = checked_options("practical", options)
@@ -326,6 +327,11 @@ class LocalCapri(PublicFace):
 
         with self._lock:
             self._engine.replace_actions(renewed)
+
+    @property
+    def notices(self) -> tuple[Notice, ...]:
+        """What does not fit, each kind once (docs/warnings.md); that reports are stale, too."""
+        return (*super().notices, *stale_notices(self._engine.judged))
 
     # -- reports ----------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ finds an epoch that has ended makes it, to the same bits, and the first to commi
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from functools import partial
@@ -67,6 +68,7 @@ class ReportEngine:
     ) -> None:
         """``reservation``: in the ledger of an organisation, which is told of every bundle."""
         self.state, self.repository, self._horizon = state, state.repository, horizon
+        self.judged: Counter[int] = Counter()  # by this process, for its operator
         self.reservation = reservation
         self.settle()
 
@@ -105,6 +107,7 @@ class ReportEngine:
             found = self._repeated(partial(self._receive, rows[start:], undamaged[start:]))
             statuses[start : start + len(found)] = found
             start += len(found)
+        self.judged.update(statuses.tolist())
         self.settle()
         return statuses
 
@@ -370,8 +373,10 @@ class ReportEngine:
         Only the first is handed out before any report arrives: as many more answer it as are under
         way at once, and messages for so many are shaped otherwise.
         """
-        wait = self.state.terms.wait
-        return wait if isinstance(wait, int) and number == 1 else 0
+        wait, most = self.state.terms.wait, self._horizon
+        if not isinstance(wait, int) or number > 1:
+            return 0
+        return wait if most is None else max(0, min(wait, most - self.state.course.length(1, 0)))
 
     # -- operating --------------------------------------------------------------------------------
 

@@ -61,6 +61,7 @@ def certify_policy(
     kinds = [
         "policy",
         *(["users"] if limit is not None else []),
+        *(["forgetful"] if limit is not None and store is None else []),
         *(["stored"] if store is not None else []),
         *(["guarded"] if store is not None and store.get("guarded") else []),
         str(model),
