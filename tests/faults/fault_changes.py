@@ -15,7 +15,7 @@ import capri
 from capri.choices import successor
 from capri.epoch.problem import Problem, with_actions
 from capri.store.codec import unpacked
-from capri.store.sql import ANCHORED
+from capri.store.sql import GUARDED
 from fault_journal import Change, Journal, Visit
 from fault_worker import ACTIONS
 from recount import rows_of
@@ -47,7 +47,7 @@ class History:
         found = [
             Made(int(generation), str(kind), unpacked(bytes(record))[0])
             for generation, kind, record in rows
-            if kind != ANCHORED  # by who opened it first: see Verdict.check_anchor
+            if kind != GUARDED  # by who opened it first: see Verdict.check_guard
         ]
         self._growths = [change.call.get("growth") for change in self._changes]
         self._actions: dict[int, list[dict[str, Any]]] = {}

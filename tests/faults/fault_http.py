@@ -97,7 +97,7 @@ class HttpDriver(Driver):
         if self._process is not None and self._process.poll() is None:
             return  # one of several workers is gone, and the service sees to it
         assert self._setting.file is not None
-        anchor = self._setting.anchor
+        rollback_guard = self._setting.rollback_guard
         path = os.pathsep.join([str(HERE / "in_service"), str(HERE), *sys.path])
         told = {"PYTHONPATH": path, "CAPRI_FAULT_CONTROL": str(self._controls[worker].path)}
         if not self._setting.private:
@@ -108,7 +108,7 @@ class HttpDriver(Driver):
                     *(sys.executable, "-m", "capri", "serve", str(self._setting.file)),
                     *("--store", self._setting.url, "--port", str(self._port)),
                     *("--workers", str(self._workers)),
-                    *(() if anchor is None else ("--anchor", str(anchor))),
+                    *(() if rollback_guard is None else ("--rollback-guard", str(rollback_guard))),
                 ],
                 env=os.environ | told,
                 stdout=log,

@@ -19,7 +19,7 @@ import capri
 from capri.cli.store import opened
 from capri.store.check import BAD, Check
 from capri.store.maintenance import _find, rotate_id_key, rotate_store_key
-from capri.store.rollback import open_anchor
+from capri.store.rollback import open_guard
 from capri.store.sql import SqlRepository
 from capri.store.transaction import open_database
 from fault_control import Control
@@ -122,7 +122,7 @@ def kill_operators(setting: Setting, folder: Path, places: Sequence[str] = PLACE
 def check_sound(setting: Setting, key: bytes | None) -> None:
     """Nothing that the check calls bad; a key that was rotated out opens the store no more."""
     with closing(open_database(setting.url, read_only=True)) as database:
-        shelf = SqlRepository(database, key, open_anchor(setting.anchor, setting.url))
+        shelf = SqlRepository(database, key, open_guard(setting.rollback_guard, setting.url))
         shelf.read_secrets()
         found = Check(shelf).findings()
     bad = [each for each in found if each.state == BAD and each.name not in _SETTINGS]

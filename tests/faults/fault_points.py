@@ -32,7 +32,7 @@ TRANSACTIONS = {
     "rotate_store_key": "store-key",
     "rotate_id_key": "id-key",
     "SqlRepository.create": "create",
-    "SqlRepository._write_anchored": "anchor",
+    "SqlRepository._write_guarded": "rollback_guard",
     "Database._create_schema": "schema",
     "PostgresDatabase._sign_in": "sign-in",
 }

@@ -38,8 +38,8 @@ EVERY = {"arm": 3, "kill": 60, "clock": 25, "full": 70, "close": 30, "crash": 15
 EVERY |= {"change": 16}
 TRANSACTIONS = ("decide", "reward", "end", "skip", "close", "release", "publish", *CHANGES)
 OPENING = ("schema", "sign-in")  # met by every process when it opens the store
-# Met until the store is there, and until it notes that it has an anchor.
-CREATING = tuple(f"{name}.{place}" for name in ("create", "anchor") for place in PLACES)
+# Met until the store is there, and until it notes that it has a rollback guard.
+CREATING = tuple(f"{name}.{place}" for name in ("create", "rollback_guard") for place in PLACES)
 # What is counted of a day, and must all have happened in a long run.
 HAPPENED = (
     "lost request", "lost answer", "duplicate", "reordered", "delayed", "asked again",

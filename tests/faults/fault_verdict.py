@@ -16,8 +16,8 @@
 13. a decision by actions that its epoch does not have: a catalogue that takes effect before the
     next epoch is planned, or not with it;
 14. an epoch that is not released although it has decisions, or is although it has none;
-15. an anchor that does not know of the last release, says something else than its store, or was
-    begun twice.
+15. a rollback guard that does not know of the last release, says something else than its store,
+    or was begun twice.
 
 Runs without a budget release the exact integer sum, so 3 and 4 are checked to the last bit; private
 runs have a ledger, so 5 is checked there.
@@ -115,23 +115,27 @@ class Verdict:
             self.check_account(policy)
             self.check_readers(policy)
         self.check_users()
-        self.check_anchor()
+        self.check_guard()
 
-    def check_anchor(self) -> None:
+    def check_guard(self) -> None:
         """15, once all processes have ended and one was in peace."""
-        if self._setting.anchor is None:
+        if self._setting.rollback_guard is None:
             return
         url = self._setting.url
-        begun = rows_of(url, "SELECT count(*) FROM operations WHERE kind = 'anchor'")
-        assert [int(count) for (count,) in begun] == [1], "the anchor was begun twice, or never"
+        begun = rows_of(url, "SELECT count(*) FROM operations WHERE kind = 'rollback_guard'")
+        assert [int(count) for (count,) in begun] == [1], (
+            "the rollback guard was begun twice, or never"
+        )
         history = dict(rows_of(url, "SELECT generation, digest FROM history"))
         ((line,),) = rows_of(url, "SELECT store_id FROM policy")
         ((released,),) = rows_of(url, "SELECT max(released) FROM epochs")
-        known = json.loads(self._setting.anchor.read_text())[line]
+        known = json.loads(self._setting.rollback_guard.read_text())[line]
         assert history.get(known["generation"]) == known["digest"], (
-            "the anchor says something else than its store"
+            "the rollback guard says something else than its store"
         )
-        assert known["generation"] >= released, "the anchor does not know of the last release"
+        assert known["generation"] >= released, (
+            "the rollback guard does not know of the last release"
+        )
 
     def settle(self) -> None:
         """Ask again for what is in doubt and for every key, and play until all is released."""

@@ -47,13 +47,13 @@ class Setting:
     wait: int | timedelta = 30
     epoch_time: timedelta | None = None
     file: Path | None = None  # of a service, which says what the policy is
-    anchor: Path | None = None
+    rollback_guard: Path | None = None
 
     def open(self, clock: Callable[[], datetime] | None = None) -> capri.Capri:
         """The policy on the store. Without a budget releases are exact and can be recounted."""
         key: dict[str, Any] = {} if self.store_key is None else {"store_key": self.store_key}
-        if self.anchor is not None:
-            key["anchor"] = str(self.anchor)
+        if self.rollback_guard is not None:
+            key["rollback_guard"] = str(self.rollback_guard)
         if self.file is not None:
             from capri.service.changes import PolicyFile
 

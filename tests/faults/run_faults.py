@@ -48,7 +48,7 @@ from waiting import eventually
 
 STORES = ("sqlite", "postgres")
 STORE_KEY = bytes(range(32))
-ANCHOR = "anchor.json"
+GUARD = "guard.json"
 SECRETS = ("decisions", "rewards")
 # A variable by which processes of a run are known.
 MARK = "CAPRI_FAULT_RUN"
@@ -125,7 +125,7 @@ def one_run(
             store_key=STORE_KEY if sealed else None,
             first_epoch=first_epoch,
             wait=first_epoch // 2,
-            anchor=folder / ANCHOR,
+            rollback_guard=folder / GUARD,
         )
         outcome = Harness(setting, seed, server).run(kills)
         verdict = Verdict(setting, outcome)
@@ -142,7 +142,7 @@ def killed_operators(store: str, places: Sequence[str] = PLACES) -> Counter[str]
         url = f"sqlite:///{folder / 'faults.db'}"
         if store == "postgres":
             url = stack.enter_context(stack.enter_context(PostgresServer()).database())
-        setting = Setting(url, private=True, anchor=folder / ANCHOR)
+        setting = Setting(url, private=True, rollback_guard=folder / GUARD)
         return kill_operators(setting, folder, places)
 
 
@@ -190,7 +190,7 @@ def one_day(
             wait=timedelta(hours=1) if timed else first_epoch // 2,
             epoch_time=timedelta(hours=5) if timed else None,
             file=write_policy(folder, first_epoch) if workers else None,
-            anchor=folder / ANCHOR,
+            rollback_guard=folder / GUARD,
         )
         driver: Driver = (
             HttpDriver(setting, workers, seed) if workers else LibraryDriver(setting, plant)

@@ -46,9 +46,13 @@ def run(
 ) -> Iterator[tuple[Verdict, capri.Capri, Path]]:
     """A run in peace: one worker, nobody killed, all of it true."""
     file = tmp_path_factory.mktemp("faults") / "faults.db"
-    anchor = file.with_name("anchor.json")
+    rollback_guard = file.with_name("guard.json")
     setting = Setting(
-        f"sqlite:///{file}", private=request.param, first_epoch=25, wait=10, anchor=anchor
+        f"sqlite:///{file}",
+        private=request.param,
+        first_epoch=25,
+        wait=10,
+        rollback_guard=rollback_guard,
     )
     journal = Journal()
     worker = Worker(setting, "alone", 3, Here(journal))  # type: ignore[arg-type]
@@ -362,13 +366,13 @@ def test_an_epoch_that_keeps_its_decisions_is_found(
 
 
 @pytest.mark.parametrize("wrong", ["behind", "other", "ahead"])
-def test_an_anchor_that_says_something_else_is_found(
+def test_a_rollback_guard_that_says_something_else_is_found(
     wrong: str, run: tuple[Verdict, capri.Capri, Path]
 ) -> None:
     """15."""
     verdict, _, file = run
-    anchor = file.with_name("anchor.json")
-    whole = anchor.read_text()
+    rollback_guard = file.with_name("guard.json")
+    whole = rollback_guard.read_text()
     ((line, note),) = json.loads(whole).items()
     if wrong == "behind":
         first = rows_of(verdict._setting.url, "SELECT digest FROM history WHERE generation = 1")
@@ -377,20 +381,20 @@ def test_an_anchor_that_says_something_else_is_found(
         note["digest"] = note["digest"][::-1]
     else:
         note["generation"] += 1000
-    anchor.write_text(json.dumps({line: note}))
+    rollback_guard.write_text(json.dumps({line: note}))
     try:
         with pytest.raises(AssertionError, match="last release" if wrong == "behind" else "else"):
-            verdict.check_anchor()
+            verdict.check_guard()
     finally:
-        anchor.write_text(whole)
-    verdict.check_anchor()
+        rollback_guard.write_text(whole)
+    verdict.check_guard()
 
 
-def test_an_anchor_that_was_begun_twice_is_found(
+def test_a_rollback_guard_that_was_begun_twice_is_found(
     run: tuple[Verdict, capri.Capri, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """15."""
     verdict, _, _ = run
     monkeypatch.setattr(fault_verdict, "rows_of", lambda *_: [(2,)])
     with pytest.raises(AssertionError, match="begun twice"):
-        verdict.check_anchor()
+        verdict.check_guard()

@@ -25,13 +25,13 @@ PROGRAM = "/opt/capri/bin/capri"
 
 def here(command: str, folder: Path) -> str:
     """A command of the unit with the folders of a test for those of a machine."""
-    for place in ("/etc/capri", "/mnt/capri-anchor", "/var/lib/capri"):
+    for place in ("/etc/capri", "/mnt/capri-guard", "/var/lib/capri"):
         command = re.sub(rf"{place}(?=[/ ])", str(folder / Path(place).name), command)
     return command.replace(PROGRAM, f"{sys.executable} -m capri")
 
 
 def test_the_unit_serves_and_looks_over(folder: Path) -> None:
-    for name in ("capri-anchor", "capri"):
+    for name in ("capri-guard", "capri"):
         (folder / name).mkdir()
     (folder / "capri" / "policy.toml").write_text(
         POLICY.format(top="", reward="", more="", first=30)
@@ -41,10 +41,10 @@ def test_the_unit_serves_and_looks_over(folder: Path) -> None:
         for line in (DEPLOY / "capri.service").read_text().splitlines()
         if "=" in line and not line.startswith("#")
     )
-    # The anchor is where a restore of the store does not reach, and is waited for.
-    (anchor,) = set(re.findall(r"--anchor (\S+?)/anchor\.json", str(unit)))
-    assert unit["RequiresMountsFor"] == anchor
-    assert Path(unit["WorkingDirectory"]).parts[1] != Path(anchor).parts[1]
+    # The rollback guard is where a restore of the store does not reach, and is waited for.
+    (rollback_guard,) = set(re.findall(r"--rollback-guard (\S+?)/guard\.json", str(unit)))
+    assert unit["RequiresMountsFor"] == rollback_guard
+    assert Path(unit["WorkingDirectory"]).parts[1] != Path(rollback_guard).parts[1]
     sealed = {"CAPRI_STORE_KEY": secrets.token_hex(32)}
 
     def looked_over() -> str:
@@ -62,9 +62,9 @@ def test_the_unit_serves_and_looks_over(folder: Path) -> None:
     shop.start()
     shop.post("/v1/decisions:batch", [{"context": SOMEBODY}] * 20)
     shop.post("/v1/admin/close", {"early": True})
-    assert shop.get("/v1/certificate")["digests"]["store"]["anchored"] is True
+    assert shop.get("/v1/certificate")["digests"]["store"]["guarded"] is True
     shop.stop()
-    assert re.search(r"anchor +good +file", looked_over())
+    assert re.search(r"rollback_guard +good +file", looked_over())
 
 
 def test_the_image_listens_where_it_says() -> None:
@@ -118,19 +118,19 @@ def test_keys_of_store_and_ids_are_rotated(folder: Path) -> None:
         assert "before" not in "".join(shop.said)
 
 
-def test_the_first_mode_is_taken_beside_an_anchor_that_is_never_begun_in_silence(
+def test_the_first_mode_is_taken_beside_a_rollback_guard_that_is_never_begun_in_silence(
     folder: Path,
 ) -> None:
-    file, anchor = folder / "policy.toml", folder / "anchor.json"
-    top = 'mode = "shadow"\nanchor = "anchor.json"'
+    file, rollback_guard = folder / "policy.toml", folder / "guard.json"
+    top = 'mode = "shadow"\nrollback_guard = "guard.json"'
     file.write_text(POLICY.format(top=top, reward="", more="", first=30))
     settings = load_settings(file)
     with open_policy(settings, None) as policy:
         settings.begin(policy)
-        assert [each.kind for each in policy.operations] == ["anchor", "mode"]
-    anchor.unlink()
+        assert [each.kind for each in policy.operations] == ["rollback_guard", "mode"]
+    rollback_guard.unlink()
     with pytest.raises(StorageError, match="knows nothing"):
         serve(Start(file, None, None, True), host="127.0.0.1", port=0, workers=1)
-    assert not anchor.exists()
-    open_policy(settings, None, new_anchor=True).close()
+    assert not rollback_guard.exists()
+    open_policy(settings, None, new_rollback_guard=True).close()
     open_policy(settings, None).close()

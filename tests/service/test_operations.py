@@ -103,12 +103,12 @@ def test_sets_of_visitors_keep_to_the_limits_of_the_policy(folder: Path) -> None
         assert set(asked) <= {"mail", "call"}
 
 
-def test_a_restored_older_copy_is_refused_by_the_anchor(folder: Path) -> None:
+def test_a_restored_older_copy_is_refused_by_the_rollback_guard(folder: Path) -> None:
     (folder / "elsewhere").mkdir()
-    top = 'anchor = "elsewhere/anchor.json"'
+    top = 'rollback_guard = "elsewhere/guard.json"'
     with service(folder, top=top, first=30) as shop:
         shop.post("/v1/decisions:batch", [{"context": SOMEBODY}] * 20)
-        assert shop.get("/v1/certificate")["digests"]["store"]["anchored"] is True
+        assert shop.get("/v1/certificate")["digests"]["store"]["guarded"] is True
         copy = folder / "copy.db"
         made = CliRunner().invoke(app, ["backup", f"sqlite:///{folder / 'policy.db'}", str(copy)])
         assert made.exit_code == 0, made.output
@@ -123,10 +123,10 @@ def test_a_restored_older_copy_is_refused_by_the_anchor(folder: Path) -> None:
         assert len(shop.said) > before
 
 
-def test_without_an_anchor_the_certificate_says_so(shop: Running) -> None:
+def test_without_a_rollback_guard_the_certificate_says_so(shop: Running) -> None:
     certificate = shop.get("/v1/certificate")
-    assert certificate["digests"]["store"]["anchored"] is False
-    assert "There is no anchor outside of it" in str(certificate)
+    assert certificate["digests"]["store"]["guarded"] is False
+    assert "There is no rollback guard outside of it" in str(certificate)
 
 
 @pytest.mark.slow

@@ -253,20 +253,20 @@ def test_errors_in_limits_name_the_line(
         load_settings(file)
 
 
-def test_an_anchor_is_found_from_the_file_and_has_no_password(file: Path) -> None:
+def test_a_rollback_guard_is_found_from_the_file_and_has_no_password(file: Path) -> None:
     folder = file.parent.resolve()
     for said, meant in (
-        ("other/anchor.json", str(folder / "other/anchor.json")),
-        ("sqlite:///anchor.db", f"sqlite:///{folder / 'anchor.db'}"),
+        ("other/guard.json", str(folder / "other/guard.json")),
+        ("sqlite:///guard.db", f"sqlite:///{folder / 'guard.db'}"),
         ("postgresql://host/name", "postgresql://host/name"),
     ):
-        file.write_text(f'anchor = "{said}"\n' + GOOD)
-        assert load_settings(file).anchor == meant
+        file.write_text(f'rollback_guard = "{said}"\n' + GOOD)
+        assert load_settings(file).rollback_guard == meant
     for wrong, why in (
-        ('"postgresql://ann:secret@host/name"', "CAPRI_ANCHOR"),
+        ('"postgresql://ann:secret@host/name"', "CAPRI_ROLLBACK_GUARD"),
         ("7", "a file or a database"),
     ):
-        file.write_text(f"anchor = {wrong}\n" + GOOD)
+        file.write_text(f"rollback_guard = {wrong}\n" + GOOD)
         with pytest.raises(ConfigurationError, match=rf"line 1: .*{why}") as caught:
             load_settings(file)
         assert "secret" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""Looking at a store changes nothing: no byte of it, of its anchor, of what was seen of it."""
+"""Looking at a store changes nothing: no byte of it, its rollback guard, what was seen of it."""
 
 import os
 import shutil
@@ -41,38 +41,38 @@ def dumped(url: str) -> list[tuple[str, ...]]:
 def test_the_check_leaves_every_byte_as_it_was(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a store that is well, of an older copy, and of one whose anchor is gone."""
-    place = "anchor.json" if kind == "file" else "anchor.db"
-    anchor = f"{'sqlite:///' * (kind == 'sqlite')}{tmp_path}/{place}"
+    """Of a store that is well, of an older copy, and of one whose rollback guard is gone."""
+    place = "guard.json" if kind == "file" else "guard.db"
+    rollback_guard = f"{'sqlite:///' * (kind == 'sqlite')}{tmp_path}/{place}"
     file, url = tmp_path / "store.db", f"sqlite:///{tmp_path}/store.db"
-    with Capri(**SETTINGS, store=url, anchor=anchor) as policy:
+    with Capri(**SETTINGS, store=url, rollback_guard=rollback_guard) as policy:
         play(policy, 3)
         command("backup", url, str(tmp_path / "copy.db"))
         policy.close_epoch(early=True)
         policy._engine.pace.planner.stop()  # type: ignore[union-attr]
         during = everything(tmp_path)
-        command("check", url, "--anchor", anchor, code=1)  # synchronous is OFF here
+        command("check", url, "--rollback-guard", rollback_guard, code=1)  # synchronous is OFF here
         assert everything(tmp_path) == during
     before = everything(tmp_path)
     assert str(file) + "-wal" not in before
     monkeypatch.undo()
-    assert " bad " not in command("check", url, "--anchor", anchor)
+    assert " bad " not in command("check", url, "--rollback-guard", rollback_guard)
     command("store", "operations", url)
     command("backup", url, str(tmp_path / "again.db"))
     (tmp_path / "again.db").unlink()
     assert everything(tmp_path) == before
-    # An older copy: by what was seen beside it, and by the anchor. Exit code 1, as the docs say.
+    # An older copy: by what was seen beside it, and by the guard. Exit code 1, as the docs say.
     shutil.copyfile(tmp_path / "copy.db", file)
     forget_what_was_seen(monkeypatch)
     before = everything(tmp_path)
-    lines = command("check", url, "--anchor", anchor, code=1).splitlines()
-    assert {"newest", "anchor"} <= {line.split()[0] for line in lines if " bad " in line}
+    lines = command("check", url, "--rollback-guard", rollback_guard, code=1).splitlines()
+    assert {"newest", "rollback_guard"} <= {line.split()[0] for line in lines if " bad " in line}
     assert everything(tmp_path) == before
     # The same where neither is there any more.
     for name in (place, "store.db-seen"):
         (tmp_path / name).unlink()
     before = everything(tmp_path)
-    assert "knows nothing" in command("check", url, "--anchor", anchor, code=1)
+    assert "knows nothing" in command("check", url, "--rollback-guard", rollback_guard, code=1)
     assert everything(tmp_path) == before
 
 
@@ -80,10 +80,10 @@ def test_the_check_leaves_a_server_as_it_was(postgres_url: str, tmp_path: Path) 
     with Capri(**SETTINGS, store=postgres_url) as policy:
         play(policy, 3)
     before = dumped(postgres_url)
-    command("check", postgres_url, "--anchor", f"{tmp_path}/anchor.json", code=1)
+    command("check", postgres_url, "--rollback-guard", f"{tmp_path}/guard.json", code=1)
     command("backup", postgres_url, f"{tmp_path}/copy.db")
     assert dumped(postgres_url) == before
-    assert not (tmp_path / "anchor.json").exists()
+    assert not (tmp_path / "guard.json").exists()
 
 
 def test_what_is_looked_at_may_not_be_written(url: str) -> None:

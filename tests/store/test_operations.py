@@ -202,18 +202,18 @@ WRONG = {
 
 
 def test_the_check_finds_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file, anchor = tmp_path / "store.db", f"{tmp_path}/anchor.json"
-    with Capri(**SETTINGS, store=f"sqlite:///{file}", anchor=anchor) as policy:
+    file, rollback_guard = tmp_path / "store.db", f"{tmp_path}/guard.json"
+    with Capri(**SETTINGS, store=f"sqlite:///{file}", rollback_guard=rollback_guard) as policy:
         play(policy, 11)
         policy.close_epoch(early=True)
         play(policy, 3, "more")
         policy.close_epoch(early=True)
         play(policy, 3, "open")
     monkeypatch.undo()  # synchronous = FULL again
-    said = command("check", f"sqlite:///{file}", "--anchor", anchor)
+    said = command("check", f"sqlite:///{file}", "--rollback-guard", rollback_guard)
     assert " bad " not in said
     assert " warning " not in said
-    assert " warning " in command("check", f"sqlite:///{file}")  # no anchor
+    assert " warning " in command("check", f"sqlite:///{file}")  # no rollback guard
     found = {}
     for name, statement in WRONG.items():
         sick = tmp_path / f"{name}.db"

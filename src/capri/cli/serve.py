@@ -24,15 +24,18 @@ def serve(
         str | None,
         option("Keys, as `capri key` writes them; beside the policy file by default.", "PATH"),
     ] = None,
-    anchor: Annotated[
+    rollback_guard: Annotated[
         str | None,
         option(
             "A file or a database outside of the store that knows how far it has come.", "PLACE"
         ),
     ] = None,
-    new_anchor: Annotated[
+    new_rollback_guard: Annotated[
         bool,
-        flag("--new-anchor", "Begin an anchor for a store with a past. Once, never in a unit."),
+        flag(
+            "--new-rollback-guard",
+            "Begin a rollback guard for a store with a past. Once, never in a unit.",
+        ),
     ] = False,
     insecure_local: Annotated[
         bool, flag("--insecure-local", "Without keys, for trying out on this machine alone.")
@@ -40,6 +43,7 @@ def serve(
     forecast: Annotated[
         bool, flag("--forecast", "Compute beside it what to expect, for the page.")
     ] = False,
+    log: Annotated[str, option("How the log is written: text or json.", "text|json")] = "text",
     site: Annotated[
         str | None, option("Files for /site/, a page whose devices report here.", "FOLDER")
     ] = None,
@@ -48,7 +52,7 @@ def serve(
 
     What was answered is durable. Keys come from a file or from CAPRI_KEYS, the
     key that seals the store from CAPRI_STORE_KEY, addresses of a store or an
-    anchor that have a password from CAPRI_STORE and CAPRI_ANCHOR.
+    rollback guard that have a password from CAPRI_STORE and CAPRI_ROLLBACK_GUARD.
     """
     import os
 
@@ -63,6 +67,8 @@ def serve(
         raise MissingExtraError(
             f"the service needs {missing.name}: pip install 'capri-bandits[serve]'"
         ) from None
+    if log not in ("text", "json"):
+        raise typer.BadParameter(f"{log!r} is neither text nor json", param_hint="--log")
     path = Path(file)
     ring = Path(keys) if keys is not None else path.with_suffix(".keys")
     start = Start(
@@ -70,10 +76,18 @@ def serve(
         store or os.environ.get("CAPRI_STORE"),
         ring,
         insecure_local,
-        anchor or os.environ.get("CAPRI_ANCHOR"),
+        rollback_guard or os.environ.get("CAPRI_ROLLBACK_GUARD"),
         None if site is None else Path(site),
+        log == "json",
     )
-    run(start, host=host, port=port, workers=workers, forecast=forecast, new_anchor=new_anchor)
+    run(
+        start,
+        host=host,
+        port=port,
+        workers=workers,
+        forecast=forecast,
+        new_rollback_guard=new_rollback_guard,
+    )
 
 
 def init(
@@ -173,7 +187,7 @@ def apply(
     file: _FileArgument,
     store: _StoreOption = None,
     why: Annotated[str, option("What operations note as the reason.", "TEXT")] = "",
-    anchor: Annotated[str | None, option("As of capri serve.", "PLACE")] = None,
+    rollback_guard: Annotated[str | None, option("As of capri serve.", "PLACE")] = None,
 ) -> None:
     """Change a running policy to what its file says, from the next epoch on.
 
@@ -194,9 +208,9 @@ def apply(
     if not found:
         typer.echo("the file and the store say the same")
         return
-    where = anchor or os.environ.get("CAPRI_ANCHOR") or settings.anchor
+    where = rollback_guard or os.environ.get("CAPRI_ROLLBACK_GUARD") or settings.rollback_guard
     place = store or os.environ.get("CAPRI_STORE") or settings.default_store
-    with Capri.open(place, store_key=read_key(None), anchor=where) as policy:
+    with Capri.open(place, store_key=read_key(None), rollback_guard=where) as policy:
         asked = asked_for(settings, [each.setting for each in found])
         policy.change(**asked, by=operator(), why=why)
         typer.echo(str(policy.operations[-1]))

@@ -23,8 +23,8 @@ KeyFile = Annotated[
         help=f"The store key, 32 bytes, plain, hexadecimal or base64; else ${KEY_VARIABLE}.",
     ),
 ]
-AnchorPlace = Annotated[
-    str | None, typer.Option("--anchor", help="A file or a database outside of the store.")
+GuardPlace = Annotated[
+    str | None, typer.Option("--rollback-guard", help="A file or a database outside of the store.")
 ]
 Wait = Annotated[
     float, typer.Option(min=0.0, help="Seconds to wait for who reads, before giving up.")
@@ -56,18 +56,18 @@ def read_key(file: Path | None, variable: str = KEY_VARIABLE) -> bytes | None:
 
 @contextmanager
 def opened(
-    url: str, key_file: Path | None, anchor: str | None = None, *, read_only: bool = False
+    url: str, key_file: Path | None, rollback_guard: str | None = None, *, read_only: bool = False
 ) -> "Iterator[SqlRepository]":
     """A store without its policy, closed at the end.
 
     ``read_only``: a view of it that is neither migrated nor noted anywhere.
     """
-    from capri.store.rollback import open_anchor
+    from capri.store.rollback import open_guard
     from capri.store.sql import SqlRepository
     from capri.store.transaction import empty_store, open_database
 
     with closing(open_database(url, create=False, read_only=read_only)) as database:
-        repository = SqlRepository(database, read_key(key_file), open_anchor(anchor, url))
+        repository = SqlRepository(database, read_key(key_file), open_guard(rollback_guard, url))
         if repository.configuration() is None:
             raise empty_store(repr(database))
         repository.read_secrets() if read_only else repository.open()
@@ -109,16 +109,16 @@ def restore(
 ) -> None:
     """Put a copy into an empty store.
 
-    Only the newest copy may be gone on with: give the policy its anchor, and
+    Only the newest copy may be gone on with: give the policy its rollback guard, and
     an older one is refused when it is opened.
     """
     typer.echo(f"restored {_copied(f'sqlite:///{file}', url)}")
 
 
-def check(url: Address, store_key_file: KeyFile = None, anchor: AnchorPlace = None) -> None:
+def check(url: Address, store_key_file: KeyFile = None, rollback_guard: GuardPlace = None) -> None:
     """Check a store: history, ledger, forgetting, limits, settings.
 
-    Changes nothing, neither store nor anchor, and shows no value of a user.
+    Changes nothing, neither store nor rollback guard, and shows no value of a user.
     Ends with exit code 1 where something is wrong, an older copy among it.
     """
     from capri.errors import StorageError
@@ -126,7 +126,7 @@ def check(url: Address, store_key_file: KeyFile = None, anchor: AnchorPlace = No
     from capri.store.check import BAD, Check, Finding
 
     try:
-        with opened(url, store_key_file, anchor, read_only=True) as repository:
+        with opened(url, store_key_file, rollback_guard, read_only=True) as repository:
             findings = Check(repository).findings()
     except StorageError as problem:
         findings = [Finding("store", BAD, str(problem))]
@@ -252,13 +252,15 @@ def mode(
     action: Annotated[str | None, typer.Option(help="The action that everybody gets.")] = None,
     why: Annotated[str, typer.Option(help="What operations note as the reason.")] = "",
     store_key_file: KeyFile = None,
-    anchor: AnchorPlace = None,
+    rollback_guard: GuardPlace = None,
 ) -> None:
     """Say who decides, from the next decision on, in every process."""
     from capri.joint.policy import Capri
 
     default = int(action) if action is not None and action.isdecimal() else action
-    with Capri.open(url, store_key=read_key(store_key_file), anchor=anchor) as policy:
+    with Capri.open(
+        url, store_key=read_key(store_key_file), rollback_guard=rollback_guard
+    ) as policy:
         names = policy.actions.names
         wanted = action if names is not None and action in names else default
         policy.set_mode(name, action=wanted, by=operator(), why=why)
@@ -267,7 +269,7 @@ def mode(
 
 @store.command()
 def operations(url: Address, store_key_file: KeyFile = None) -> None:
-    """List what operators did: modes, catalogues, keys, anchors."""
+    """List what operators did: modes, catalogues, keys, rollback guards."""
     with opened(url, store_key_file, read_only=True) as repository:
         done = repository.operations()
     for operation in done:

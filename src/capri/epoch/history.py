@@ -1,7 +1,7 @@
-"""The line of history of a private policy: which of its files came after which.
+"""The history of a private policy: which of its files came after which.
 
 Two copies of one policy that both go on would count the same users twice and forget each other's
-releases. A policy therefore carries the name of its line, drawn when it is built, and a generation
+releases. A policy therefore carries an id, drawn when it is built, and a generation
 that every save raises. It writes over the very file it has written or read last, and over no other.
 
 What this notices: a save over a newer file, over another policy's, or a simulation over either; and
@@ -18,15 +18,15 @@ from typing import Any
 
 from capri.errors import StorageError
 
-# Files of private policies that were loaded by this process, by line and generation.
+# Files of private policies that were loaded by this process, by id and generation.
 _LOADED: set[tuple[str, int]] = set()
 
 
 @dataclass(frozen=True)
 class History:
-    """Where a private policy stands: its line, and how often it was saved."""
+    """How far a private policy has come: its id, and how often it was saved."""
 
-    line: str
+    policy_id: str
     generation: int
 
     @classmethod
@@ -38,11 +38,11 @@ class History:
     def of(cls, values: dict[str, Any]) -> "History | None":
         """Of a saved file; None for a simulation."""
         stored = values.get("history")
-        return None if stored is None else cls(str(stored["line"]), int(stored["generation"]))
+        return None if stored is None else cls(str(stored["policy_id"]), int(stored["generation"]))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for a file."""
-        return {"line": self.line, "generation": self.generation}
+        return {"policy_id": self.policy_id, "generation": self.generation}
 
     def next(self) -> "History":
         """After one more save."""
@@ -52,14 +52,14 @@ class History:
 def make_room(
     path: str | PathLike[str], stored: dict[str, Any] | None, own: History | None
 ) -> None:
-    """Refuse to write over a newer file of this line; keep one of another line under a new name.
+    """Refuse to write over a newer file of this policy; keep another policy's under a new name.
 
     ``stored`` are the values of the file that is there, None where there is none.
     """
     if stored is None or (found := History.of(stored)) is None:
         return
-    if own is None or own.line != found.line:
-        kept = Path(f"{path}.{found.line[:8]}-{found.generation}")
+    if own is None or own.policy_id != found.policy_id:
+        kept = Path(f"{path}.{found.policy_id[:8]}-{found.generation}")
         if kept.exists():
             raise StorageError(
                 f"{path} holds another private policy, with its users and its ledger, and {kept} "
@@ -84,7 +84,7 @@ def note_load(path: str | PathLike[str], found: History | None, *, take_over: bo
     """The history to go on with; refuses a second load of one file within a process."""
     if found is None:
         raise StorageError(f"{path} is damaged: it does not say which history it belongs to")
-    key = (found.line, found.generation)
+    key = (found.policy_id, found.generation)
     if key in _LOADED and not take_over:
         raise StorageError(
             f"{Path(path)} was loaded by this process before and not saved since: two policies of "

@@ -1,6 +1,5 @@
 """What anybody may ask of a curator's policy: its promise, its account, what it believes."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Self
@@ -15,9 +14,10 @@ from capri.learners.explanation import Explanation
 from capri.learners.presets import Options
 from capri.learners.prior import Prior
 from capri.privacy.budget import NOTHING, PrivacyModel, Promise
-from capri.privacy.certificate import Certificate
+from capri.privacy.certificate import Certificate, certify_policy
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger
+from capri.privacy.mechanism import Norm
 from capri.store.persistence import Configuration
 from capri.streams import Streams
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from capri.forecast.result import Forecast
 
 
-class Asking(ABC):
+class Asking:
     """The public side of :class:`capri.Capri`: nothing here knows of users."""
 
     _engine: Engine
@@ -41,13 +41,20 @@ class Asking(ABC):
         """Spaces, bounds and the promise; its actions may be new."""
         return self._engine.course.learner.problem
 
-    @abstractmethod
     def _certify(self, **wanted: Any) -> Certificate:
-        """The certificate of this policy."""
+        wanted = {"private": not self._streams.simulated} | wanted
+        return certify_policy(
+            model=self.problem.model,
+            limit=self.problem.limit,
+            composition=self.problem.composition,
+            ledger=self._ledger,
+            norms=(Norm.L2,) if self.preset == "paper" else self.problem.norms,
+            **wanted,
+        )
 
-    @abstractmethod
     def _configuration(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """What it was built from, as its file says it."""
+        return self._configured.described(self.problem)
 
     @property
     def horizon(self) -> int | None:

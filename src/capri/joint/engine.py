@@ -7,11 +7,14 @@ taken is the pace (:mod:`capri.joint.pace`); which steps there are is said in
 :mod:`capri.joint.loop`.
 """
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
+from threading import Thread, current_thread
 from typing import Any
 
 from capri.epoch.course import Course
@@ -20,7 +23,7 @@ from capri.epoch.modes import Mode
 from capri.epoch.plan import EpochPlan, Segment
 from capri.epoch.problem import Problem
 from capri.epoch.shadow import ShadowRecord
-from capri.errors import ConfigurationError
+from capri.errors import CapriError, ConfigurationError
 from capri.joint.decisions import Decider
 from capri.joint.loop import EpochLoop
 from capri.joint.pace import Background, Pace, Synchronous
@@ -265,7 +268,7 @@ class Engine:
                 self.state.refresh()
                 if (change := prepare()) is not None:
                     self.state.write(change)
-                    self.state.refresh()  # and let the anchor know
+                    self.state.refresh()  # and let the rollback guard know
 
         repeated(self.state, step)
 
@@ -364,6 +367,9 @@ class Engine:
             self.repository.leave()
             self.pace.stop()
             self.repository.close()
+            if self._ledger is not None:
+                with suppress(CapriError):  # else with the next plan
+                    self._ledger.settle()
 
 
 def in_memory(problem: Problem, streams: Streams, course: Course) -> MemoryRepository:
@@ -372,3 +378,17 @@ def in_memory(problem: Problem, streams: Streams, course: Course) -> MemoryRepos
     values, arrays = course.state()
     law = {"course": values, "plan_seconds": 0.0, "played": 0}, arrays
     return MemoryRepository(stored_columns(problem), ids, law, kept_version(problem, PlainCodec()))
+
+
+def shut(engine: Engine, process: int) -> None:
+    """Close an engine: not in a forked child: the connections are its parent's.
+
+    The last one to hold a policy may be its own planner, which can wait neither for itself nor for
+    a transaction that it is in: then another thread closes.
+    """
+    if os.getpid() != process:
+        return
+    if engine.pace.runs_in(current_thread()):
+        Thread(target=engine.close, name="capri-closing", daemon=True).start()
+    else:
+        engine.close()

@@ -5,7 +5,7 @@ import weakref
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from os import PathLike
-from threading import RLock, Thread, current_thread
+from threading import RLock
 from typing import Any, Self
 
 from capri.arrays import one_blas_thread
@@ -19,19 +19,26 @@ from capri.epoch.rewards import checked_scale, checked_terms
 from capri.epoch.storage import damage_as_storage_error
 from capri.errors import ConfigurationError
 from capri.joint.asking import Asking
-from capri.joint.engine import Engine, RepositoryUsers, checked_retention, in_memory, public_clock
+from capri.joint.engine import (
+    Engine,
+    RepositoryUsers,
+    checked_retention,
+    in_memory,
+    public_clock,
+    shut,
+)
 from capri.joint.serving import Serving
 from capri.kernels import Kernel
 from capri.learners.presets import build, checked_horizon, checked_options, settled
 from capri.learners.prior import Prior, checked_prior
 from capri.privacy.budget import Budget
-from capri.privacy.certificate import Certificate, Declaration, certify_policy
+from capri.privacy.certificate import Certificate, Declaration
 from capri.privacy.gate import Gate, Observer, noise_source
 from capri.privacy.ledger import Ledger
-from capri.privacy.mechanism import Norm
 from capri.privacy.users import UserLimit
 from capri.spaces import Contexts
 from capri.store.memory import MemoryRepository, rehearsed
+from capri.store.organisation import OrganisationLedger
 from capri.store.persistence import (
     Configuration,
     load_policy,
@@ -40,6 +47,7 @@ from capri.store.persistence import (
     stored_settings,
 )
 from capri.store.repository import Repository
+from capri.store.reservation import Reservation, joined
 from capri.streams import Streams
 
 
@@ -109,15 +117,18 @@ class Capri(Asking, Serving, PublicFace):
     limits:
         Public :class:`Limits` that every decision keeps: floors, ceilings and shares of actions,
         rules on who is offered them, and which sets of available actions are to be expected.
-    anchor:
+    rollback_guard:
         Where, outside of the store, is noted how far it has come: a file, or the address of another
         database. An older copy of the store is then refused by every process and machine.
-    new_anchor:
-        The anchor may know nothing of a store that has published something. Else it is refused: it
+    new_rollback_guard:
+        The guard may know nothing of a store that has published something. Else it is refused: it
         may be the wrong one, or lost. Give it once, if the store is certainly the newest copy.
     prior:
         What is known beforehand, a :class:`Prior`: public rows, a fitted model, another policy's
         releases. Believed as far as releases bear it out.
+    ledger, population:
+        An :class:`OrganisationLedger`, or its address, and the name of a population there: what
+        this policy may cost a person is reserved beside all else that is done with these people.
     simulation_seed:
         None for a private run on operating-system entropy. A number makes a reproducible
         simulation, which carries no privacy claim.
@@ -152,9 +163,11 @@ class Capri(Asking, Serving, PublicFace):
         key_retention: timedelta | None = None,
         after: Certificate | None = None,
         limits: Limits | None = None,
-        anchor: str | None = None,
-        new_anchor: bool = False,
+        rollback_guard: str | None = None,
+        new_rollback_guard: bool = False,
         prior: Prior | None = None,
+        ledger: OrganisationLedger | str | None = None,
+        population: str | None = None,
         **options: Any,
     ) -> None:
         limit = None
@@ -197,6 +210,7 @@ class Capri(Asking, Serving, PublicFace):
             options=settled(problem, checked_options(preset, options)),
             blocks=options.get("blocks"),
             observed=checked_prior(prior, problem),
+            joined=joined(ledger, population, budget, simulation_seed is None, store is not None),
         )
         # Servers call from many threads.
         self._lock = RLock()
@@ -212,14 +226,22 @@ class Capri(Asking, Serving, PublicFace):
                 streams,
                 store_key=store_key,
                 after=after,
-                anchor=anchor,
-                new_anchor=new_anchor,
+                rollback_guard=rollback_guard,
+                new_rollback_guard=new_rollback_guard,
             )
-            self._assemble(problem, streams, course, repository)
+            held = self._configured.reserved(problem, repository)
+            self._assemble(problem, streams, course, repository, held)
             # A policy that is dropped without close() gives its connections back all the same.
-            weakref.finalize(self, _shut, self._engine, os.getpid())
-        elif store_key is not None or after is not None or anchor is not None or new_anchor:
-            raise ConfigurationError("store_key, after and anchor are of use with a store only")
+            weakref.finalize(self, shut, self._engine, os.getpid())
+        elif (
+            store_key is not None
+            or after is not None
+            or rollback_guard is not None
+            or new_rollback_guard
+        ):
+            raise ConfigurationError(
+                "store_key, after and rollback_guard are of use with a store only"
+            )
         else:
             self._assemble(problem, streams, course, in_memory(problem, streams, course))
 
@@ -233,7 +255,12 @@ class Capri(Asking, Serving, PublicFace):
         return Course(schedule, learner, streams, timed=streams.simulated)
 
     def _assemble(
-        self, problem: Problem, streams: Streams, course: Course, repository: Repository
+        self,
+        problem: Problem,
+        streams: Streams,
+        course: Course,
+        repository: Repository,
+        reservation: Reservation | None = None,
     ) -> None:
         """Put the parts together that serve users, over a repository."""
         self._streams, self._users = streams, None
@@ -249,6 +276,7 @@ class Capri(Asking, Serving, PublicFace):
                 contributions=problem.contributions,
                 epochs_of=None if self._users is None else self._users.epochs_of,
                 prior=None if observed is None else observed.event,
+                reservation=reservation,
             )
         self._gate = Gate(noise_source(streams.noise), self._ledger)
         self._history = History.new() if self.private and not self._stored else None
@@ -293,21 +321,6 @@ class Capri(Asking, Serving, PublicFace):
         """One record per closed epoch, shown as a table."""
         self._engine.refresh()
         return super().epochs
-
-    def _certify(self, **wanted: Any) -> Certificate:
-        wanted = {"private": not self._streams.simulated} | wanted
-        return certify_policy(
-            model=self.problem.model,
-            limit=self.problem.limit,
-            composition=self.problem.composition,
-            ledger=self._ledger,
-            norms=(Norm.L2,) if self.preset == "paper" else self.problem.norms,
-            **wanted,
-        )
-
-    def _configuration(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What it was built from, as its file says it."""
-        return self._configured.described(self.problem)
 
     def certificate(
         self, *, declaration: Declaration | None = None, audit: Any = None
@@ -361,19 +374,20 @@ class Capri(Asking, Serving, PublicFace):
         store_key: bytes | None = None,
         key_retention: timedelta | None = None,
         after: Certificate | None = None,
-        anchor: str | None = None,
-        new_anchor: bool = False,
+        rollback_guard: str | None = None,
+        new_rollback_guard: bool = False,
         clock: Callable[[], datetime] | None = None,
+        ledger: OrganisationLedger | str | None = None,
     ) -> Self:
         """The policy that lives in a store. A sampler and a clock are code: give them again."""
         return cls(
-            **stored_settings(url, contexts),
+            **stored_settings(url, contexts, ledger),
             store=url,
             store_key=store_key,
             key_retention=key_retention,
             after=after,
-            anchor=anchor,
-            new_anchor=new_anchor,
+            rollback_guard=rollback_guard,
+            new_rollback_guard=new_rollback_guard,
             clock=clock,
         )
 
@@ -437,17 +451,3 @@ class Capri(Asking, Serving, PublicFace):
                 "a private policy is neither pickled nor copied: use policy.save and Capri.load"
             )
         return super().__getstate__()
-
-
-def _shut(engine: Engine, process: int) -> None:
-    """Not in a forked child: the connections are its parent's.
-
-    The last one to hold a policy may be its own planner, which can wait neither for itself nor for
-    a transaction that it is in: then another thread closes.
-    """
-    if os.getpid() != process:
-        return
-    if engine.pace.runs_in(current_thread()):
-        Thread(target=engine.close, name="capri-closing", daemon=True).start()
-    else:
-        engine.close()

@@ -309,7 +309,7 @@ class Releases:
         if epoch is None:
             return
         assert epoch.last is not None
-        self.repository.note()  # an older copy, or an anchor that is away, ends it here
+        self.repository.note()  # an older copy, or a rollback guard that is away, ends it here
         self.settle(number)
         first, last = epoch.first, epoch.last
         _, missed = moment_of(self._first_moment(epoch), self._ready(number))
@@ -329,7 +329,7 @@ class Releases:
 
         self._state.write(release)
         self.drop_sums()
-        self.unclean = True  # also if the anchor is away now
+        self.unclean = True  # also if the rollback guard is away now
         self.repository.note()  # at once: from here on an older copy would release these data again
         drawn, departures = self._departed.pop(number, (b"", []))
         if drawn == mark:  # else another process has published its own

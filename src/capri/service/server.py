@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import logging
 import multiprocessing
 import os
 import signal
@@ -29,12 +28,12 @@ from capri.errors import (
     ConfigurationError,
     InDoubtError,
     KernelWarning,
-    PrivacyLeakWarning,
     StorageError,
 )
 from capri.service.app import Application
 from capri.service.auth import ENVIRONMENT, KeyRing
 from capri.service.changes import PolicyFile
+from capri.service.logs import log_to_standard_error, tell_warning
 from capri.service.settings import Settings, load_settings, read_forecast, write_forecast
 from capri.store.seal import STORE_KEY, key_from
 
@@ -64,16 +63,17 @@ class Start:
     store: str | None
     keys: Path | None
     insecure_local: bool
-    anchor: str | None = None
+    rollback_guard: str | None = None
     site: Path | None = None
+    json_log: bool = False
 
     def __repr__(self) -> str:
         return f"Start({str(self.file)!r})"
 
     def _application(self, settings: Settings) -> Application:
         """The application of a worker, in its own process."""
-        policy = open_policy(settings, self.store, self.anchor)
-        warnings.showwarning = _tell
+        policy = open_policy(settings, self.store, self.rollback_guard)
+        warnings.showwarning = tell_warning
         made = Application(
             policy,
             name=settings.name,
@@ -90,7 +90,7 @@ class Start:
     def run(self, listening: socket.socket) -> None:
         """Serve at a socket until told to stop, in this process."""
         sys.setswitchinterval(_SWITCH)
-        _log_plainly()
+        log_to_standard_error(as_json=self.json_log)
         settings = load_settings(self.file, thorough=False)
         PatientProtocol.header_seconds = settings.limits.header_seconds
         PatientProtocol.body_seconds = settings.limits.body_seconds
@@ -157,7 +157,11 @@ def _say(text: str, to: TextIO) -> None:
 
 
 def open_policy(
-    settings: Settings, store: str | None, anchor: str | None = None, *, new_anchor: bool = False
+    settings: Settings,
+    store: str | None,
+    rollback_guard: str | None = None,
+    *,
+    new_rollback_guard: bool = False,
 ) -> Any:
     """The policy in its store, filled where it is empty; or the aggregator of a local one."""
     if settings.local:
@@ -170,8 +174,8 @@ def open_policy(
             **PolicyFile(settings.path, place).arguments(),
             store=place,
             store_key=key_from(key.encode(), STORE_KEY) if key else None,
-            anchor=anchor or settings.anchor,
-            new_anchor=new_anchor,
+            rollback_guard=rollback_guard or settings.rollback_guard,
+            new_rollback_guard=new_rollback_guard,
         )
 
 
@@ -182,11 +186,12 @@ def serve(
     port: int,
     workers: int,
     forecast: bool = False,
-    new_anchor: bool = False,
+    new_rollback_guard: bool = False,
 ) -> None:
     """Serve until told to stop.
 
-    ``new_anchor`` holds for the first opening alone: a worker that comes later finds the anchor.
+    ``new_rollback_guard`` holds for the first opening alone: a worker that comes later
+    finds the guard.
     """
     settings = load_settings(start.file)
     if start.insecure_local and host not in ("127.0.0.1", "localhost", "::1"):
@@ -195,12 +200,12 @@ def serve(
         )
     if not start.insecure_local:
         start.ring()
-    _check_model(start, settings.local, forecast, new_anchor)
+    _check_model(start, settings.local, forecast, new_rollback_guard)
     # Filled and found sound before a worker starts; also tells of a store that is another's.
-    opened(lambda: _fill(settings, start, new_anchor))
+    opened(lambda: _fill(settings, start, new_rollback_guard))
     if forecast and read_forecast(start.file) is None:
         start_process(_forecast, start.file, daemon=True)
-    _log_plainly()
+    log_to_standard_error(as_json=start.json_log)
     listening = _listen(host, port)
     shown = f"[{host}]" if ":" in host else host
     _say(f"capri: {settings.name} at http://{shown}:{listening.getsockname()[1]}/", sys.stdout)
@@ -216,23 +221,26 @@ def _forecast(file: Path) -> None:
     write_forecast(file)
 
 
-def _fill(settings: Settings, start: Start, new_anchor: bool) -> None:
-    policy = open_policy(settings, start.store, start.anchor, new_anchor=new_anchor)
+def _fill(settings: Settings, start: Start, new_rollback_guard: bool) -> None:
+    policy = open_policy(
+        settings, start.store, start.rollback_guard, new_rollback_guard=new_rollback_guard
+    )
     try:
         settings.begin(policy)
     finally:
         policy.close()
 
 
-def _check_model(start: Start, local: bool, forecast: bool, new_anchor: bool) -> None:
+def _check_model(start: Start, local: bool, forecast: bool, new_rollback_guard: bool) -> None:
     """Refuse what is of no use to a policy of this model."""
     if start.site is not None and not local:
         raise ConfigurationError("--site is for a policy with model = 'local'")
     if forecast and local:
         raise ConfigurationError("--forecast is for model = 'joint': see capri forecast")
-    if (start.anchor is not None or new_anchor) and local:
+    if (start.rollback_guard is not None or new_rollback_guard) and local:
         raise ConfigurationError(
-            "--anchor is for model = 'joint': an older copy of reports harms nobody's privacy"
+            "--rollback-guard is for model = 'joint': an older copy of reports harms nobody's "
+            "privacy"
         )
 
 
@@ -386,44 +394,3 @@ def _look(loop: asyncio.AbstractEventLoop) -> None:
     for connection in list(PatientProtocol._watched):
         connection.hurry(now)
     PatientProtocol._watch = loop.call_later(_PERIOD, _look, loop)
-
-
-# -- the log --------------------------------------------------------------------------------------
-
-
-def _log_plainly() -> None:
-    """Lines of ours and of the server's to standard error; neither quotes a request."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
-    for name in ("capri", "uvicorn.error", "asyncio"):
-        log = logging.getLogger(name)
-        log.handlers[:] = [handler]
-        log.propagate = False
-        log.setLevel(logging.WARNING)
-        if name != "capri":
-            log.addFilter(_without_traceback)
-
-
-def _tell(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
-    """Notices, which are public, as lines of the log; of any other warning its kind alone."""
-    ours = issubclass(category, KernelWarning | PrivacyLeakWarning)
-    said = str(message) if ours else category.__name__
-    logging.getLogger("capri.service").warning("%s", said)
-
-
-def _without_traceback(record: logging.LogRecord) -> bool:
-    """A traceback may quote what a request held: the kind of a failure is enough."""
-    kind = record.exc_info[0] if isinstance(record.exc_info, tuple) else None
-    record.msg = record.getMessage().partition("\n")[0]
-    record.args = ()
-    if kind is not None:
-        record.msg += f" ({kind.__name__})"
-    record.exc_info = record.exc_text = None
-    return True

@@ -31,7 +31,7 @@ _SHALLOWEST = 4
 # Rounds and functions that a forecast plays.
 _ROUNDS, _FUNCTIONS = 10_000, 3
 _TOP = ("name", "mode", "action", "model", "kernel", "lengthscale", "horizon", "public", "actions",
-        "anchor")  # fmt: skip
+        "rollback_guard")  # fmt: skip
 _TABLES = ("context", "budget", "reward", "users", "epoch", "limits", "options", "service")
 _MODES = ("active", "shadow", "default")
 
@@ -48,10 +48,10 @@ class Settings:
     default: str | None = None
     hosts: tuple[str, ...] = ()
     limits: ServiceLimits = field(default_factory=ServiceLimits)
-    anchor: str | None = None
+    rollback_guard: str | None = None
 
     def policy(self, **place: Any) -> Capri:
-        """The policy, in its store; its key and its anchor are told as the policy is."""
+        """The policy, in its store; its key and its rollback guard are told as the policy is."""
         return Capri(**{**self.arguments, **place})
 
     def aggregator(self, store: str | None) -> LocalCapri:
@@ -137,10 +137,14 @@ def settings_of(given: Given, path: Path) -> Settings:
     options = given.take("options", {})
     inner = given.inner(options, "options")
     arguments |= {key: inner.take(key) for key in options}
-    anchor = _anchor(given, path.parent)
-    if anchor is not None and arguments["model"] == PrivacyModel.LOCAL:
-        raise given.error('anchor is for model = "joint": reports may be public', "anchor")
-    settings = Settings(path, name, arguments, offered, mode, default, hosts, limits, anchor)
+    rollback_guard = _rollback_guard(given, path.parent)
+    if rollback_guard is not None and arguments["model"] == PrivacyModel.LOCAL:
+        raise given.error(
+            'rollback_guard is for model = "joint": reports may be public', "rollback_guard"
+        )
+    settings = Settings(
+        path, name, arguments, offered, mode, default, hosts, limits, rollback_guard
+    )
     if given.source.thorough:
         _try(settings, given, options)
     return settings
@@ -244,21 +248,24 @@ def _reward(given: Given) -> dict[str, Any]:
         )
     return {
         "reward_range": (float(ends[0]), float(ends[1])),
-        "reward_wait": _wait(inner),
+        **_wait(inner),
         "missing_reward": missing,
         "reward_rule": inner.word("rule", [str(each) for each in RewardRule], "first"),
     }
 
 
-def _wait(inner: Given) -> int | timedelta:
-    wait = inner.take("wait", 0)
+def _wait(inner: Given) -> dict[str, int | timedelta]:
+    """Nothing where the file says nothing: each model has a default of its own."""
+    wait = inner.take("wait", None)
+    if wait is None:
+        return {}
     if isinstance(wait, str):
-        return _duration(inner, "wait", wait)
+        return {"reward_wait": _duration(inner, "wait", wait)}
     if not is_number(wait) or not whole_from(0)(wait):
         raise inner.error(
             f"wait must be a number of decisions, or a time such as '2 hours', got {wait!r}", "wait"
         )
-    return int(wait)
+    return {"reward_wait": int(wait)}
 
 
 def _duration(inner: Given, key: str, text: object) -> timedelta:
@@ -291,24 +298,24 @@ def _epoch(given: Given) -> dict[str, Any]:
 # -- the service ----------------------------------------------------------------------------------
 
 
-def _anchor(given: Given, folder: Path) -> str | None:
+def _rollback_guard(given: Given, folder: Path) -> str | None:
     """Where it is noted how far the store has come: a file, or a database without a password."""
-    where = given.take("anchor")
+    where = given.take("rollback_guard")
     if where is None:
         return None
     if not isinstance(where, str) or not where:
         raise given.error(
-            "anchor must be a file or a database outside of the store, such as "
-            f"'/elsewhere/anchor.json' or 'postgresql://host/name', got {where!r}",
-            "anchor",
+            "rollback_guard must be a file or a database outside of the store, such as "
+            f"'/elsewhere/guard.json' or 'postgresql://host/name', got {where!r}",
+            "rollback_guard",
         )
     if where.startswith(POSTGRES):
         if ":" in where.partition("://")[2].rpartition("@")[0] or "password" in where:
             # Not quoted: it would stand in a log.
             raise given.error(
                 "an address with a password does not belong into this file: give it in "
-                "CAPRI_ANCHOR",
-                "anchor",
+                "CAPRI_ROLLBACK_GUARD",
+                "rollback_guard",
             )
         return where
     scheme = SQLITE if where.startswith(SQLITE) else ""

@@ -1,8 +1,8 @@
 """Check a store: what should hold of every one, and settings of its database.
 
 Everything is read at one point in time and nothing is changed: neither the store, which may be of
-an older schema, nor its anchor, nor the small file beside it. Values of users are opened, where
-that is looked at, and never shown.
+an older schema, nor its rollback guard, nor the small file beside it. Values of users are opened,
+where that is looked at, and never shown.
 """
 
 import os
@@ -58,7 +58,7 @@ class Check:
             self._looked("values", self._values),
             self._looked("newest", self._newest),
         ]
-        return [*found, self._anchor(), *self._settings()]
+        return [*found, self._rollback_guard(), *self._settings()]
 
     def _looked(self, name: str, look: Callable[[Transaction], str]) -> Finding:
         """A look that raises has found something bad; its own words are ours to show."""
@@ -181,24 +181,28 @@ class Check:
         check_newest(repr(self._repository.database), now, digests.get, self._beside)
         return f"generation {now.generation}, and nothing newer was seen beside it"
 
-    def _anchor(self) -> Finding:
-        anchor, repository = self._repository.anchor, self._repository
-        if anchor is None:
+    def _rollback_guard(self) -> Finding:
+        rollback_guard, repository = self._repository.rollback_guard, self._repository
+        if rollback_guard is None:
             said = "none was given: a machine that has seen nothing cannot tell an older copy"
-            if repository.has_anchor():
+            if repository.has_guard():
                 said = "this store has one, and it was not given: nobody can tell an older copy"
-            return Finding("anchor", WARNING, said)
+            return Finding("rollback_guard", WARNING, said)
         try:
-            seen = anchor.read(repository.store_id)
+            seen = rollback_guard.read(repository.store_id)
             now, digests = repository.database.read(repository.checkpoint)
             check_newest(repr(repository.database), now, digests.get, seen)
             if seen is None and now.generation > 0:
-                raise unknown_store(anchor, repr(repository.database))
+                raise unknown_store(rollback_guard, repr(repository.database))
         except CapriError as problem:
-            return Finding("anchor", BAD, str(problem))
+            return Finding("rollback_guard", BAD, str(problem))
         if seen is None:
-            return Finding("anchor", WARNING, "it knows nothing of this store, which is new")
-        return Finding("anchor", GOOD, f"{anchor.kind}, at generation {seen.generation}")
+            return Finding(
+                "rollback_guard", WARNING, "it knows nothing of this store, which is new"
+            )
+        return Finding(
+            "rollback_guard", GOOD, f"{rollback_guard.kind}, at generation {seen.generation}"
+        )
 
     def _settings(self) -> list[Finding]:
         database = self._repository.database

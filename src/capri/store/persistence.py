@@ -31,11 +31,14 @@ from capri.learners.options import PracticalOptions
 from capri.learners.presets import Options
 from capri.learners.prior import Observed, stored_prior
 from capri.privacy.certificate import Certificate
+from capri.privacy.filters import Charge
+from capri.privacy.mechanism import Norm
 from capri.spaces import Actions, Contexts
 from capri.store.codec import packed, unpacked
 from capri.store.memory import MemoryRepository
 from capri.store.repository import Repository, kept_version
-from capri.store.rollback import Checkpoint, open_anchor
+from capri.store.reservation import Joined, Reservation, check_ledger, joined_values
+from capri.store.rollback import Checkpoint, open_guard
 from capri.store.sql import SqlRepository
 from capri.store.transaction import empty_store, open_database
 from capri.streams import Streams
@@ -66,6 +69,7 @@ class Configuration:
     options: Options
     blocks: bool | None  # as it was asked for
     observed: Observed | None  # what is known beforehand
+    joined: Joined | None = None  # whose ledger it is in, and of which population
 
     def now(self, problem: Problem) -> "Configuration":
         """With the schedule of a problem, where that was changed."""
@@ -80,7 +84,14 @@ class Configuration:
     def described(self, problem: Problem) -> Described:
         """Values and arrays, as a file and a store say it."""
         now = self.now(problem)
-        return described(problem, now.horizon, now.options, self.observed, preset=self.preset)
+        more = {"preset": self.preset, **joined_values(self.joined)}
+        return described(problem, now.horizon, now.options, self.observed, **more)
+
+    def reserved(self, problem: Problem, repository: SqlRepository) -> Reservation | None:
+        """What is held for the policy of a store in its organisation's ledger."""
+        norms = (Norm.L2,) if self.preset == "paper" else problem.norms
+        noise = {"gaussian": Norm.L2 in norms, "pure": Norm.L1 in norms}
+        return reserved(self.joined, problem, repository, "policy", **noise)
 
     def settings(self, problem: Problem) -> dict[str, Any]:
         """The arguments that build such a policy again."""
@@ -120,33 +131,75 @@ def _settings(
     }
 
 
+def reserved(
+    joined: Joined | None,
+    problem: Problem,
+    repository: Repository,
+    kind: str,
+    *,
+    gaussian: bool,
+    pure: bool,
+) -> Reservation | None:
+    """What is held for a stored policy in its organisation's ledger; None where it is in none.
+
+    Refused where that does not fit, and where the ledger is older than the policy.
+    """
+    if joined is None:
+        return None
+    assert isinstance(repository, SqlRepository)
+    assert problem.budget is not None
+    try:
+        held = Reservation(
+            *joined,
+            repository.store_id,
+            Charge.of(problem.budget, gaussian=gaussian, pure=pure),
+            kind=kind,
+            composition=problem.composition,
+            contributions=problem.contributions,
+        )
+        held.require(repository.epoch_values("number"))
+    except BaseException:
+        repository.close()
+        raise
+    return held
+
+
 # -- stores --------------------------------------------------------------------------------------
 
-_WITHOUT_ANCHOR = (
-    "this store has an anchor and was opened without it: an older copy would not be noticed, and "
-    "release data again. Give anchor="
+_WITHOUT_GUARD = (
+    "this store has a rollback guard and was opened without it: an older copy would not be "
+    "noticed, and release data again. Give rollback_guard="
 )
 
 
-def stored_settings(url: str, contexts: Contexts | None) -> dict[str, Any]:
+def stored_settings(url: str, contexts: Contexts | None, ledger: object) -> dict[str, Any]:
     """The arguments that the policy of a store is built with, the actions as they were at first."""
-    return _settings(*stored_configuration(url, None), contexts)
+    found = stored_configuration(url, None, ledger)
+    return _settings(*found, contexts) | ledger_arguments(found[0], ledger)
 
 
-def stored_configuration(url: str, kind: str | None) -> Described:
+def ledger_arguments(values: dict[str, Any], ledger: object) -> dict[str, Any]:
+    """Under which ledger, and of which population, a stored policy is."""
+    return {"ledger": ledger, "population": values.get("ledger", {}).get("population")}
+
+
+def stored_configuration(url: str, kind: str | None, ledger: object) -> Described:
     """What the policy of a store was built from: of a curator, or of an aggregator."""
     with closing(open_database(url, create=False)) as database:
         found = SqlRepository(database, None).configuration()
     if found is None:
         raise empty_store(repr(database))
+    check_ledger(found[0], ledger, repr(database))
     return _of_kind(found, kind, database)
 
 
 def _of_kind(found: Described, kind: str | None, database: object) -> Described:
     if found[0].get("kind") != kind:
-        other = "what devices report" if kind is None else "a policy of another model"
-        opened = "LocalCapri.open" if kind is None else "Capri.open"
-        raise StorageError(f"{database!r} holds {other}: open it with {opened}")
+        told = {None: "a policy", AGGREGATOR: "what devices report"}
+        held = told.get(found[0].get("kind"), "the ledger of an organisation")
+        opened = {None: "Capri.open", AGGREGATOR: "LocalCapri.open"}
+        how = opened.get(found[0].get("kind"), "OrganisationLedger")
+        raise StorageError(f"{database!r} holds {held}: open it with {how}")
     return found
 
 
@@ -172,15 +225,19 @@ def open_store(
     *,
     store_key: bytes | None,
     after: Certificate | None,
-    anchor: str | None,
-    new_anchor: bool,
+    rollback_guard: str | None,
+    new_rollback_guard: bool,
 ) -> SqlRepository:
     """The store at an address, for a policy of this configuration."""
     seen = None if after is None else _seen(after)
-    held = open_anchor(anchor, url)
-    if new_anchor and held is None:
-        raise ConfigurationError("new_anchor says that the anchor is new: give the anchor, too")
-    repository = SqlRepository(open_database(url), store_key, held, new_anchor=new_anchor)
+    held = open_guard(rollback_guard, url)
+    if new_rollback_guard and held is None:
+        raise ConfigurationError(
+            "new_rollback_guard says that the guard is new: give rollback_guard, too"
+        )
+    repository = SqlRepository(
+        open_database(url), store_key, held, new_rollback_guard=new_rollback_guard
+    )
     try:
         course_values, arrays = course.state()
         law = {"course": course_values, "plan_seconds": 0.0, "played": 0}, arrays
@@ -191,8 +248,8 @@ def open_store(
             streams.restore(repository.streams())
         if store_key is None and repository.database.exposure is not None:
             warnings.warn(repository.database.exposure, PrivacyLeakWarning, stacklevel=4)
-        if held is None and repository.has_anchor():
-            warnings.warn(_WITHOUT_ANCHOR, PrivacyLeakWarning, stacklevel=4)
+        if held is None and repository.has_guard():
+            warnings.warn(_WITHOUT_GUARD, PrivacyLeakWarning, stacklevel=4)
     except BaseException:
         repository.close()
         raise
@@ -344,7 +401,7 @@ class Saved:
         return course, repository
 
     def history(self, *, take_over: bool) -> History:
-        """The line of history that a private policy goes on with."""
+        """The history that a private policy goes on with."""
         return note_load(self.path, History.of(self.values), take_over=take_over)
 
 

@@ -10,12 +10,13 @@ what users have spent. What was seen is remembered by the process, beside an SQL
 certificates.
 
 A store that is put back from a copy brings its own past with it, and so does the small file beside
-it. Only what is kept elsewhere can tell: an anchor, which is a file or a table ``capri_anchor`` in
-some other database. It holds checkpoints alone, all of which are public, and one anchor serves any
-number of stores. It is read before a store is, and written after every publication: a process that
-dies in between leaves it one publication behind, which the next one makes up for.
+it. Only what is kept elsewhere can tell: a rollback guard, which is a file or a table
+``capri_rollback_guard`` in some other database. It holds checkpoints alone, all of which are
+public, and one guard serves any number of stores. It is read before a store is, and written after
+every publication: a process that dies in between leaves it one publication behind, which the next
+one makes up for.
 
-An anchor that knows nothing of a store that has published something is the wrong one, an empty
+A guard that knows nothing of a store that has published something is the wrong one, an empty
 folder in the place of a share, or a lost one. It is refused, and never begun anew in silence
 (:meth:`capri.store.sql.SqlRepository.note`). Reading makes neither file nor table.
 """
@@ -102,7 +103,7 @@ def remember(now: Checkpoint) -> None:
             _SEEN[now.store_id] = now
 
 
-class Anchor(ABC):
+class RollbackGuard(ABC):
     """Remembers how far stores have come."""
 
     kind: str
@@ -116,37 +117,41 @@ class Anchor(ABC):
         """Note how far a store has come, unless more is known."""
 
 
-def unknown_store(anchor: Anchor, where: str) -> StorageError:
-    """For a store that has a past of which its anchor has seen nothing."""
+def unknown_store(rollback_guard: RollbackGuard, where: str) -> StorageError:
+    """For a store that has a past of which its rollback guard has seen nothing."""
     return StorageError(
-        f"the anchor {anchor!r} knows nothing of {where}, which has a past: nothing was changed. "
+        f"the rollback guard {rollback_guard!r} knows nothing of {where}, which has a past: "
+        "nothing was changed. "
         "Look whether its share is mounted and its address is right. Only if you know that the "
-        "store is the newest copy, begin a new anchor: --new-anchor, or new_anchor=True, once"
+        "store is the newest copy, begin a new guard, once: --new-rollback-guard, or "
+        "new_rollback_guard=True"
     )
 
 
-def open_anchor(where: object, store: str) -> Anchor | None:
-    """The anchor at an address; None for none. It must not be the store itself."""
+def open_guard(where: object, store: str) -> RollbackGuard | None:
+    """The rollback guard at an address; None for none. It must not be the store itself."""
     if where is None:
         return None
     if not isinstance(where, str | Path) or not str(where):
         raise ConfigurationError(
-            "anchor must be a file, 'sqlite:///other.db', 'postgresql://...' or None, got "
+            "rollback_guard must be a file, 'sqlite:///other.db', 'postgresql://...' or None, got "
             f"{type(where).__name__}"
         )
     if str(where) == store:
-        raise ConfigurationError("the anchor must be outside of the store: give another place")
+        raise ConfigurationError(
+            "the rollback guard must be outside of the store: give another place"
+        )
     text = str(where)
     if text.startswith(SQLITE):
         path = Path(text.removeprefix(SQLITE))
-        return TableAnchor("sqlite", str(path), lambda make: _sqlite(path, make))
+        return TableGuard("sqlite", str(path), lambda make: _sqlite(path, make))
     if text.startswith(POSTGRES):
         shown = text.rpartition("@")[2]
-        return TableAnchor("postgres", shown, lambda make: _postgres(text, shown))
-    return FileAnchor(Path(text))
+        return TableGuard("postgres", shown, lambda make: _postgres(text, shown))
+    return FileGuard(Path(text))
 
 
-class FileAnchor(Anchor):
+class FileGuard(RollbackGuard):
     """A small JSON file, written as a whole; the file beside an SQLite store is one, too."""
 
     kind = "file"
@@ -156,7 +161,7 @@ class FileAnchor(Anchor):
         self._path, self._forgiving = path, forgiving
 
     def __repr__(self) -> str:
-        return f"FileAnchor({str(self._path)!r})"
+        return f"FileGuard({str(self._path)!r})"
 
     def read(self, store_id: str) -> Checkpoint | None:
         """A file that is there and cannot be read says nothing true: it is refused."""
@@ -188,14 +193,14 @@ class FileAnchor(Anchor):
         if self._forgiving:
             return {}
         raise StorageError(
-            f"the anchor {self._path} cannot be read or is damaged: nothing was changed. Mend it; "
-            "removing it means trusting that the store is the newest copy"
+            f"the rollback guard {self._path} cannot be read or is damaged: nothing was changed. "
+            "Mend it; removing it means trusting that the store is the newest copy"
         )
 
 
-def beside(path: Path) -> FileAnchor:
+def beside(path: Path) -> FileGuard:
     """The small file beside an SQLite file; checkpoints of older stores stay in it."""
-    return FileAnchor(path.with_name(f"{path.name}-seen"), forgiving=True)
+    return FileGuard(path.with_name(f"{path.name}-seen"), forgiving=True)
 
 
 @contextmanager
@@ -209,7 +214,7 @@ def _alone_in(folder: Path) -> Iterator[None]:
     try:
         place = os.open(folder, os.O_RDONLY)
     except OSError as problem:
-        raise StorageError(f"the anchor's folder {folder}: {problem.strerror}") from None
+        raise StorageError(f"the rollback guard's folder {folder}: {problem.strerror}") from None
     try:
         fcntl.flock(place, fcntl.LOCK_EX)
         yield
@@ -218,25 +223,25 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 
 _CREATE = (
-    "CREATE TABLE IF NOT EXISTS capri_anchor "
+    "CREATE TABLE IF NOT EXISTS capri_rollback_guard "
     "(store_id TEXT PRIMARY KEY, generation BIGINT NOT NULL, digest TEXT NOT NULL)"
 )
-_READ = "SELECT generation, digest FROM capri_anchor WHERE store_id = ?"
+_READ = "SELECT generation, digest FROM capri_rollback_guard WHERE store_id = ?"
 # Never back: processes write in any order.
 _WRITE = (
-    "INSERT INTO capri_anchor (store_id, generation, digest) VALUES (?, ?, ?) "
+    "INSERT INTO capri_rollback_guard (store_id, generation, digest) VALUES (?, ?, ?) "
     "ON CONFLICT (store_id) DO UPDATE SET generation = excluded.generation, "
-    "digest = excluded.digest WHERE capri_anchor.generation < excluded.generation"
+    "digest = excluded.digest WHERE capri_rollback_guard.generation < excluded.generation"
 )
 _THERE = {
-    "sqlite": "SELECT 1 FROM sqlite_master WHERE name = 'capri_anchor'",
-    "postgres": "SELECT 1 WHERE to_regclass('capri_anchor') IS NOT NULL",
+    "sqlite": "SELECT 1 FROM sqlite_master WHERE name = 'capri_rollback_guard'",
+    "postgres": "SELECT 1 WHERE to_regclass('capri_rollback_guard') IS NOT NULL",
 }
 _PATIENCE = 10.0
 Execute = Callable[..., Any]
 
 
-class TableAnchor(Anchor):
+class TableGuard(RollbackGuard):
     """A table in another database."""
 
     def __init__(
@@ -247,7 +252,7 @@ class TableAnchor(Anchor):
         self._shown, self._opened = shown, opened
 
     def __repr__(self) -> str:
-        return f"TableAnchor({self._shown!r})"
+        return f"TableGuard({self._shown!r})"
 
     def read(self, store_id: str) -> Checkpoint | None:
         """One row of a table that is there."""
@@ -290,6 +295,6 @@ def _postgres(url: str, shown: str) -> Iterator[Execute]:
 
 def _away(name: str) -> AwayError:
     return AwayError(
-        f"the anchor {name} cannot be reached: nothing was changed. Without it nobody knows "
-        "whether the store is the newest copy"
+        f"the rollback guard {name} cannot be reached: nothing was changed. Without it nobody "
+        "knows whether the store is the newest copy"
     )

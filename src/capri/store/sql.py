@@ -17,9 +17,9 @@ from capri.store.codec import BytesCodec, packed, unpacked
 from capri.store.maintenance import forget_user
 from capri.store.repository import Forgotten, Repository
 from capri.store.rollback import (
-    Anchor,
     Checkpoint,
-    FileAnchor,
+    FileGuard,
+    RollbackGuard,
     beside,
     check_newest,
     first_digest,
@@ -36,8 +36,8 @@ from capri.store.view import View, read_digest, read_view
 from capri.streams import Streams
 
 Result = TypeVar("Result")
-# The kind of operation by which a store knows that it has an anchor.
-ANCHORED = "anchor"
+# The kind of operation by which a store knows that it has a rollback guard.
+GUARDED = "rollback_guard"
 
 
 class Drawing(AbstractContextManager[None]):
@@ -65,15 +65,15 @@ class SqlRepository(Repository):
         self,
         database: Database,
         store_key: bytes | None,
-        anchor: Anchor | None = None,
+        rollback_guard: RollbackGuard | None = None,
         *,
-        new_anchor: bool = False,
+        new_rollback_guard: bool = False,
     ) -> None:
-        """``new_anchor``: the anchor may know nothing of a store with a past, once."""
-        self.database, self.anchor = database, anchor
+        """``new_rollback_guard``: it may know nothing of a store with a past, once."""
+        self.database, self.rollback_guard = database, rollback_guard
         self.write, self.read = database.write, database.read
         self.check_process = database.check_process
-        self._new_anchor = new_anchor
+        self._new_rollback_guard = new_rollback_guard
         self._store_key = store_key
         self.store_id = ""
         self.codec = BytesCodec()
@@ -128,14 +128,14 @@ class SqlRepository(Repository):
     def open(self, *seen: Checkpoint | None) -> None:
         """Read the secrets, and refuse a copy older than one that was seen."""
         self.read_secrets()
-        allowed = self._new_anchor
+        allowed = self._new_rollback_guard
         file = self.beside
         self.note(*seen, None if file is None else file.read(self.store_id))
-        begun = allowed and not self._new_anchor  # what was allowed was needed
-        if self.anchor is not None and (begun or not self.has_anchor()):
-            self._write_anchored(self.anchor.kind, again=begun)
+        begun = allowed and not self._new_rollback_guard  # what was allowed was needed
+        if self.rollback_guard is not None and (begun or not self.has_guard()):
+            self._write_guarded(self.rollback_guard.kind, again=begun)
             self.note()
-        self._new_anchor = False
+        self._new_rollback_guard = False
 
     def read_secrets(self) -> None:
         """Open what guards users, and change nothing anywhere."""
@@ -148,26 +148,26 @@ class SqlRepository(Repository):
         self.take_secrets(found[1])
 
     @property
-    def beside(self) -> FileAnchor | None:
+    def beside(self) -> FileGuard | None:
         """The small file beside an SQLite file."""
         database = self.database
         return beside(database.path) if isinstance(database, SqliteDatabase) else None
 
-    def has_anchor(self) -> bool:
-        """Whether an anchor was ever begun for this store: then it is not to be gone without."""
-        return any(each.kind == ANCHORED for each in self.operations())
+    def has_guard(self) -> bool:
+        """Whether a guard was ever begun for this store: then it is not to be gone without."""
+        return any(each.kind == GUARDED for each in self.operations())
 
-    def _write_anchored(self, kind: str, *, again: bool) -> None:
-        """A line in the history of operations, after the anchor knows of the store."""
+    def _write_guarded(self, kind: str, *, again: bool) -> None:
+        """A line in the history of operations, after the rollback guard knows of the store."""
 
-        def anchored(transaction: Transaction) -> None:
+        def guarded(transaction: Transaction) -> None:
             transaction.hold_policy()
             generation = transaction.lock()[1]
-            if again or not transaction.select("operations", ("kind",), kind=ANCHORED):
+            if again or not transaction.select("operations", ("kind",), kind=GUARDED):
                 record = {"kind": kind}
-                self.note_operation(transaction, generation, ANCHORED, record, time.time())
+                self.note_operation(transaction, generation, GUARDED, record, time.time())
 
-        self.database.write(anchored)
+        self.database.write(guarded)
 
     def take_secrets(self, stored: bytes) -> None:
         """Open what guards users, where it is another than before: keys may be rotated.
@@ -191,22 +191,24 @@ class SqlRepository(Repository):
     def note(self, *seen: Checkpoint | None) -> Checkpoint:
         """Remember how far this store has come, after checking that it is the newest seen.
 
-        An anchor that knows nothing of a store with a past is refused, also by a process that has
+        A guard that knows nothing of a store with a past is refused, also by a process that has
         written it before: somebody has taken it away.
         """
         known = recalled(self.store_id)
-        anchored = None if self.anchor is None else self.anchor.read(self.store_id)
+        guarded = None if self.rollback_guard is None else self.rollback_guard.read(self.store_id)
         now, digests = self.database.read(self.checkpoint)
-        check_newest(repr(self.database), now, digests.get, known, anchored, *seen)
-        if self.anchor is not None and anchored is None and now.generation > 0:
-            if self.anchor.read(self.store_id) is not None:  # another process has just begun it
+        check_newest(repr(self.database), now, digests.get, known, guarded, *seen)
+        if self.rollback_guard is not None and guarded is None and now.generation > 0:
+            if (
+                self.rollback_guard.read(self.store_id) is not None
+            ):  # another process has just begun it
                 return self.note(*seen)
-            if not self._new_anchor:
-                raise unknown_store(self.anchor, repr(self.database))
-            self._new_anchor = False  # said once, for this one
+            if not self._new_rollback_guard:
+                raise unknown_store(self.rollback_guard, repr(self.database))
+            self._new_rollback_guard = False  # said once, for this one
         remember(now)
-        if self.anchor is not None and now != anchored:
-            self.anchor.write(now)
+        if self.rollback_guard is not None and now != guarded:
+            self.rollback_guard.write(now)
         if (file := self.beside) is not None:
             file.write(now)
         return now
@@ -234,9 +236,9 @@ class SqlRepository(Repository):
     # -- units of work ----------------------------------------------------------------------------
 
     def certified(self) -> dict[str, Any] | None:
-        """Store, generation and digest, and whether an anchor notes them."""
-        seen, anchored = self.note(), self.anchor is not None
-        return {**asdict(seen), "anchored": anchored}
+        """Store, generation and digest, and whether a rollback guard notes them."""
+        seen, guarded = self.note(), self.rollback_guard is not None
+        return {**asdict(seen), "guarded": guarded}
 
     def snapshot(self, *, secret: bool) -> tuple[dict[str, Any], dict[str, Any]]:
         """A store is copied as a whole."""

@@ -171,7 +171,7 @@ function drawBudget(ledger, certificate) {
   const last = ledger.releases.at(-1);
   const facts = [["Promised to each user", `ε = ${figure(ledger.budget.epsilon)}, δ = ${figure(ledger.budget.delta)}`], ["Lost by any user so far, at most", `ε = ${figure(ledger.spent.epsilon)}`], ["Releases in the ledger", String(ledger.releases.length)], ["Last release", last ? `${last.participants.toLocaleString("en")} decisions` : "–"], ["Its noise, in contributions", last && last.sensitivity ? figure(last.noise_scale / last.sensitivity) : "–"]];
   const store = certificate && certificate.digests && certificate.digests.store;
-  if (store) facts.push(["Anchor outside of the store", store.anchored ? "yes" : "none"]);
+  if (store) facts.push(["Rollback guard outside of the store", store.guarded ? "yes" : "none"]);
   const digest = certificate && certificate.digests && certificate.digests.configuration;
   if (digest) facts.push(["Configuration", `${String(digest).slice(0, 16)}…`]);
   at("budget").replaceChildren(
