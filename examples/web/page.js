@@ -286,7 +286,7 @@ async function invite(many) {
       count(statuses.filter((each) => each === "accepted").length);
       epoch.end = state.accepted;
       drawChart();
-      if (statuses.includes("stale")) await renew();
+      await renew(); // 304 and no bytes while the bundle is the same
     }
   } catch (problem) {
     at("count").textContent = String(problem.message ?? problem);

@@ -20,7 +20,7 @@ BUDGET = capri.Budget(epsilon=4.0)
 
 
 def small_aggregator(**changes: Any) -> capri.LocalCapri:
-    """Six contexts, five actions, epochs of 60, 90 and 50 reports; public draws from a seed."""
+    """Six contexts, five actions, epochs of 60, 90 and 50 reports; nobody waits; seeded."""
     settings: dict[str, Any] = {
         "kernel": capri.kernels.RBF(lengthscale=0.4),
         "actions": ACTIONS,
@@ -29,6 +29,7 @@ def small_aggregator(**changes: Any) -> capri.LocalCapri:
         "horizon": 200,
         "first_epoch": 60,
         "public_seed": 3,
+        "reward_wait": 0,
     }
     return capri.LocalCapri(**(settings | changes))
 

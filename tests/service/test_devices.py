@@ -51,7 +51,7 @@ OK = "accepted"
 
 def write(folder: Path, **parts: str) -> Path:
     path = folder / "policy.toml"
-    text = POLICY.format(**({"top": "", "reward": "", "more": ""} | parts))
+    text = POLICY.format(**({"top": "", "reward": "wait = 0", "more": ""} | parts))
     path.write_text(text + PATIENT)
     return path
 
@@ -326,7 +326,7 @@ def test_the_horizon_ends_bundles(tmp_path: Path) -> None:
 def test_a_store_of_others_is_refused(tmp_path: Path) -> None:
     collector(tmp_path).close()
     with pytest.raises(StorageError, match="another configuration"):
-        collector(tmp_path, reward="missing = 0.5")
+        collector(tmp_path, reward="wait = 0\nmissing = 0.5")
     with sqlite3.connect(tmp_path / "other.db") as file:
         file.execute("CREATE TABLE something (id INTEGER)")
     settings = load_settings(tmp_path / "policy.toml")

@@ -11,6 +11,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from threading import Thread, current_thread
@@ -22,7 +23,7 @@ from capri.epoch.modes import Mode
 from capri.epoch.plan import EpochPlan, Segment
 from capri.epoch.problem import Problem
 from capri.epoch.shadow import ShadowRecord
-from capri.errors import ConfigurationError
+from capri.errors import CapriError, ConfigurationError
 from capri.joint.decisions import Decider
 from capri.joint.loop import EpochLoop
 from capri.joint.pace import Background, Pace, Synchronous
@@ -366,6 +367,9 @@ class Engine:
             self.repository.leave()
             self.pace.stop()
             self.repository.close()
+            if self._ledger is not None:
+                with suppress(CapriError):  # else with the next plan
+                    self._ledger.settle()
 
 
 def in_memory(problem: Problem, streams: Streams, course: Course) -> MemoryRepository:

@@ -38,6 +38,7 @@ from capri.privacy.ledger import Ledger
 from capri.privacy.users import UserLimit
 from capri.spaces import Contexts
 from capri.store.memory import MemoryRepository, rehearsed
+from capri.store.organisation import OrganisationLedger
 from capri.store.persistence import (
     Configuration,
     load_policy,
@@ -46,6 +47,7 @@ from capri.store.persistence import (
     stored_settings,
 )
 from capri.store.repository import Repository
+from capri.store.reservation import Reservation, joined
 from capri.streams import Streams
 
 
@@ -124,6 +126,9 @@ class Capri(Asking, Serving, PublicFace):
     prior:
         What is known beforehand, a :class:`Prior`: public rows, a fitted model, another policy's
         releases. Believed as far as releases bear it out.
+    ledger, population:
+        An :class:`OrganisationLedger`, or its address, and the name of a population there: what
+        this policy may cost a person is reserved beside all else that is done with these people.
     simulation_seed:
         None for a private run on operating-system entropy. A number makes a reproducible
         simulation, which carries no privacy claim.
@@ -161,6 +166,8 @@ class Capri(Asking, Serving, PublicFace):
         rollback_guard: str | None = None,
         new_rollback_guard: bool = False,
         prior: Prior | None = None,
+        ledger: OrganisationLedger | str | None = None,
+        population: str | None = None,
         **options: Any,
     ) -> None:
         limit = None
@@ -203,6 +210,7 @@ class Capri(Asking, Serving, PublicFace):
             options=settled(problem, checked_options(preset, options)),
             blocks=options.get("blocks"),
             observed=checked_prior(prior, problem),
+            joined=joined(ledger, population, budget, simulation_seed is None, store is not None),
         )
         # Servers call from many threads.
         self._lock = RLock()
@@ -221,7 +229,8 @@ class Capri(Asking, Serving, PublicFace):
                 rollback_guard=rollback_guard,
                 new_rollback_guard=new_rollback_guard,
             )
-            self._assemble(problem, streams, course, repository)
+            held = self._configured.reserved(problem, repository)
+            self._assemble(problem, streams, course, repository, held)
             # A policy that is dropped without close() gives its connections back all the same.
             weakref.finalize(self, shut, self._engine, os.getpid())
         elif (
@@ -246,7 +255,12 @@ class Capri(Asking, Serving, PublicFace):
         return Course(schedule, learner, streams, timed=streams.simulated)
 
     def _assemble(
-        self, problem: Problem, streams: Streams, course: Course, repository: Repository
+        self,
+        problem: Problem,
+        streams: Streams,
+        course: Course,
+        repository: Repository,
+        reservation: Reservation | None = None,
     ) -> None:
         """Put the parts together that serve users, over a repository."""
         self._streams, self._users = streams, None
@@ -262,6 +276,7 @@ class Capri(Asking, Serving, PublicFace):
                 contributions=problem.contributions,
                 epochs_of=None if self._users is None else self._users.epochs_of,
                 prior=None if observed is None else observed.event,
+                reservation=reservation,
             )
         self._gate = Gate(noise_source(streams.noise), self._ledger)
         self._history = History.new() if self.private and not self._stored else None
@@ -362,10 +377,11 @@ class Capri(Asking, Serving, PublicFace):
         rollback_guard: str | None = None,
         new_rollback_guard: bool = False,
         clock: Callable[[], datetime] | None = None,
+        ledger: OrganisationLedger | str | None = None,
     ) -> Self:
         """The policy that lives in a store. A sampler and a clock are code: give them again."""
         return cls(
-            **stored_settings(url, contexts),
+            **stored_settings(url, contexts, ledger),
             store=url,
             store_key=store_key,
             key_retention=key_retention,

@@ -2,13 +2,14 @@
 
 import asyncio
 import gzip
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from capri.local.aggregator import LocalCapri
 from capri.local.reports import ReportStatus
 from capri.service.auth import Guard
 from capri.service.batch import MicroBatcher
+from capri.service.counts import HttpCounts
 from capri.service.endpoint import BINARY, Handler, Request, Response
 from capri.service.figures import DeviceFigures
 from capri.service.handlers import (
@@ -27,6 +28,7 @@ from capri.service.messages import (
     read_public,
     read_reports,
 )
+from capri.service.metrics import live_text, public_text
 
 
 @lru_cache(maxsize=1)
@@ -47,9 +49,12 @@ class DeviceHandlers:
         "POST /v1/reports takes what they report"
     )
 
-    def __init__(self, aggregator: LocalCapri, guard: Guard, figures: DeviceFigures) -> None:
+    def __init__(
+        self, aggregator: LocalCapri, guard: Guard, figures: DeviceFigures, http: HttpCounts
+    ) -> None:
         """Within a running event loop, which the micro-batcher answers to."""
         self._aggregator, self._guard, self._figures = aggregator, guard, figures
+        self._http = http
         self._batcher = MicroBatcher("reports", self._receive, guard.limits)
 
     @property
@@ -61,7 +66,10 @@ class DeviceHandlers:
             "/v1/reports": self._reports,
             "/v1/admin/catalogue": self._replace_actions,
             "/v1/admin/close": self._close_epoch,
-            "/metrics": metrics_of(self._figures),
+            "/metrics": metrics_of(partial(public_text, self._figures)),
+            "/metrics/live": metrics_of(
+                partial(live_text, self._figures, self._http, [self._batcher], None)
+            ),
             "/readyz": readiness(self._figures.check, self._figures.mode),
         }
 

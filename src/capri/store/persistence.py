@@ -31,10 +31,13 @@ from capri.learners.options import PracticalOptions
 from capri.learners.presets import Options
 from capri.learners.prior import Observed, stored_prior
 from capri.privacy.certificate import Certificate
+from capri.privacy.filters import Charge
+from capri.privacy.mechanism import Norm
 from capri.spaces import Actions, Contexts
 from capri.store.codec import packed, unpacked
 from capri.store.memory import MemoryRepository
 from capri.store.repository import Repository, kept_version
+from capri.store.reservation import Joined, Reservation, check_ledger, joined_values
 from capri.store.rollback import Checkpoint, open_guard
 from capri.store.sql import SqlRepository
 from capri.store.transaction import empty_store, open_database
@@ -66,6 +69,7 @@ class Configuration:
     options: Options
     blocks: bool | None  # as it was asked for
     observed: Observed | None  # what is known beforehand
+    joined: Joined | None = None  # whose ledger it is in, and of which population
 
     def now(self, problem: Problem) -> "Configuration":
         """With the schedule of a problem, where that was changed."""
@@ -80,7 +84,14 @@ class Configuration:
     def described(self, problem: Problem) -> Described:
         """Values and arrays, as a file and a store say it."""
         now = self.now(problem)
-        return described(problem, now.horizon, now.options, self.observed, preset=self.preset)
+        more = {"preset": self.preset, **joined_values(self.joined)}
+        return described(problem, now.horizon, now.options, self.observed, **more)
+
+    def reserved(self, problem: Problem, repository: SqlRepository) -> Reservation | None:
+        """What is held for the policy of a store in its organisation's ledger."""
+        norms = (Norm.L2,) if self.preset == "paper" else problem.norms
+        noise = {"gaussian": Norm.L2 in norms, "pure": Norm.L1 in norms}
+        return reserved(self.joined, problem, repository, "policy", **noise)
 
     def settings(self, problem: Problem) -> dict[str, Any]:
         """The arguments that build such a policy again."""
@@ -120,6 +131,39 @@ def _settings(
     }
 
 
+def reserved(
+    joined: Joined | None,
+    problem: Problem,
+    repository: Repository,
+    kind: str,
+    *,
+    gaussian: bool,
+    pure: bool,
+) -> Reservation | None:
+    """What is held for a stored policy in its organisation's ledger; None where it is in none.
+
+    Refused where that does not fit, and where the ledger is older than the policy.
+    """
+    if joined is None:
+        return None
+    assert isinstance(repository, SqlRepository)
+    assert problem.budget is not None
+    try:
+        held = Reservation(
+            *joined,
+            repository.store_id,
+            Charge.of(problem.budget, gaussian=gaussian, pure=pure),
+            kind=kind,
+            composition=problem.composition,
+            contributions=problem.contributions,
+        )
+        held.require(repository.epoch_values("number"))
+    except BaseException:
+        repository.close()
+        raise
+    return held
+
+
 # -- stores --------------------------------------------------------------------------------------
 
 _WITHOUT_GUARD = (
@@ -128,25 +172,34 @@ _WITHOUT_GUARD = (
 )
 
 
-def stored_settings(url: str, contexts: Contexts | None) -> dict[str, Any]:
+def stored_settings(url: str, contexts: Contexts | None, ledger: object) -> dict[str, Any]:
     """The arguments that the policy of a store is built with, the actions as they were at first."""
-    return _settings(*stored_configuration(url, None), contexts)
+    found = stored_configuration(url, None, ledger)
+    return _settings(*found, contexts) | ledger_arguments(found[0], ledger)
 
 
-def stored_configuration(url: str, kind: str | None) -> Described:
+def ledger_arguments(values: dict[str, Any], ledger: object) -> dict[str, Any]:
+    """Under which ledger, and of which population, a stored policy is."""
+    return {"ledger": ledger, "population": values.get("ledger", {}).get("population")}
+
+
+def stored_configuration(url: str, kind: str | None, ledger: object) -> Described:
     """What the policy of a store was built from: of a curator, or of an aggregator."""
     with closing(open_database(url, create=False)) as database:
         found = SqlRepository(database, None).configuration()
     if found is None:
         raise empty_store(repr(database))
+    check_ledger(found[0], ledger, repr(database))
     return _of_kind(found, kind, database)
 
 
 def _of_kind(found: Described, kind: str | None, database: object) -> Described:
     if found[0].get("kind") != kind:
-        other = "what devices report" if kind is None else "a policy of another model"
-        opened = "LocalCapri.open" if kind is None else "Capri.open"
-        raise StorageError(f"{database!r} holds {other}: open it with {opened}")
+        told = {None: "a policy", AGGREGATOR: "what devices report"}
+        held = told.get(found[0].get("kind"), "the ledger of an organisation")
+        opened = {None: "Capri.open", AGGREGATOR: "LocalCapri.open"}
+        how = opened.get(found[0].get("kind"), "OrganisationLedger")
+        raise StorageError(f"{database!r} holds {held}: open it with {how}")
     return found
 
 
