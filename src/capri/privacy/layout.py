@@ -10,6 +10,7 @@ noise ``sigma`` everywhere. docs/privacy.md has the theorem, and the proof for e
     :mod:`capri.privacy.products`    exact products of rounded numbers, for what costs nothing
     :mod:`capri.privacy.moments`     all second moments of a row
     :mod:`capri.privacy.histogram`   a number in one cell of a public partition
+    :mod:`capri.privacy.corners`     two numbers and their product, split over four corners
 """
 
 from abc import ABC, abstractmethod
