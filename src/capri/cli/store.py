@@ -157,7 +157,7 @@ def forget(
     """
     from dataclasses import asdict
 
-    from capri.privacy.users import user_digest
+    from capri.privacy.budget import user_digest
     from capri.store.maintenance import forget_user, has_seen
 
     with opened(url, store_key_file) as repository:

@@ -18,10 +18,9 @@ from typing import Any
 
 from capri.epoch.course import Course
 from capri.epoch.decisions import SIMULATED, DecisionIds
-from capri.epoch.modes import Mode
+from capri.epoch.modes import Mode, ShadowRecord
 from capri.epoch.plan import EpochPlan, Segment
 from capri.epoch.problem import Problem
-from capri.epoch.shadow import ShadowRecord
 from capri.errors import ConfigurationError
 from capri.joint.decisions import Decider
 from capri.joint.loop import EpochLoop
@@ -29,9 +28,9 @@ from capri.joint.pace import Background, Pace, Synchronous
 from capri.joint.release import stored_columns
 from capri.joint.rewards import Rewards
 from capri.joint.state import PublicState, repeated
+from capri.privacy.budget import UserId, check_users, user_digest
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger, ReleaseEvent
-from capri.privacy.users import UserId, check_users, user_digest
 from capri.store.codec import PlainCodec, packed
 from capri.store.memory import MemoryRepository
 from capri.store.persistence import Described

@@ -24,7 +24,7 @@ from capri.learners.moment_design import layout_for
 from capri.learners.options import PracticalOptions
 from capri.learners.segments import ContextWeights, Estimated, Part, Stage, keeps
 from capri.privacy.histogram import HistogramLayout, histogram_layout
-from capri.privacy.mechanism import Norm
+from capri.privacy.layout import Norm
 from capri.privacy.products import ProductLayout
 from capri.privacy.vector import VectorLayout, vector_layout
 from capri.spaces import FixedActions
