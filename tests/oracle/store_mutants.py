@@ -317,7 +317,7 @@ def shadow_divides_by_sound_visits(patch: pytest.MonkeyPatch) -> None:
     sound: dict[int, int] = {}
 
     def added(honest: Any, shadow: ShadowSum, weights: Any, rewards: Any) -> None:
-        sound[id(shadow)] = sound.get(id(shadow), 0) + len(weights)
+        sound[id(shadow)] = sound.get(id(shadow), 0) + int(np.count_nonzero(weights))
         honest(shadow, weights, rewards)
 
     def leak(honest: Any, shadow: ShadowSum, gate: Any) -> Any:
