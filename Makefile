@@ -72,6 +72,7 @@ audit: $(READY)  ## attack the real pipeline, and broken ones that must be caugh
 faults: $(READY)  ## 1,000 kills on each store, bad networks, clocks and disks: nothing is lost or counted twice
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/faults/run_faults.py --kills 1000
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/local/crashes.py --kills 200
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/faults/ledger_crashes.py --schedules 1000
 
 device-time: $(READY)  ## search 2,000 bundles for one that tells users apart by time: half an hour
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/device_time.py --bundles 2000

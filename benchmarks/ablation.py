@@ -1,9 +1,10 @@
 """One change from the defaults at a time: what each option of the practical preset is worth.
 
-    python benchmarks/ablation.py [--functions 10]
+    python benchmarks/ablation.py [--functions 10] [--longest 100000]
 
 Regret per round divided by that of uniform play, joint model, epsilon 1, seeds 3000, 3001, ...
-Writes results/ablation.json and the table in docs/practical.md.
+Runs longer than ``--longest`` are taken from the last results. Writes results/ablation.json and the
+table in docs/practical.md.
 """
 
 import argparse
@@ -46,6 +47,8 @@ VARIANTS: list[dict[str, Any]] = [
     {"growth": 3.0},
     {"first_epoch": 30},
     {"first_epoch": 1000},
+    {"noise": "gaussian"},
+    {"noise": "laplace"},
 ]
 
 
@@ -53,25 +56,23 @@ def name(variant: dict[str, Any]) -> str:
     return ", ".join(f"`{key}={value!r}`" for key, value in variant.items()) or "defaults"
 
 
-def measure(functions: int) -> dict[str, Any]:
+def measure(functions: int, longest: int) -> dict[str, Any]:
     seeds = range(FIRST_SEED, FIRST_SEED + functions)
-    rows = []
+    older = common.last_results("ablation")["rows"]
+    cases = [case for case in CASES if case[1] <= longest]
+    rows: list[dict[str, Any]] = []
     for variant in VARIANTS:
         calls = [
-            (problem, rounds, 1.0, seed, variant) for problem, rounds, _ in CASES for seed in seeds
+            (problem, rounds, 1.0, seed, variant) for problem, rounds, _ in cases for seed in seeds
         ]
         runs = common.in_parallel(common.play, calls)
-        ratios = np.array([run["ratio"] for run in runs]).reshape(len(CASES), len(seeds))
-        rows.append(
-            {
-                "options": variant,
-                "cases": {
-                    label: common.summary(values) | {"ratios": values.tolist()}
-                    for (_, _, label), values in zip(CASES, ratios, strict=True)
-                },
-                "seconds_per_run": float(np.median([run["seconds"] for run in runs])),
-            }
-        )
+        ratios = np.array([run["ratio"] for run in runs]).reshape(len(cases), len(seeds))
+        found = {
+            label: common.summary(values) | {"ratios": values.tolist(), "commit": common.commit()}
+            for (_, _, label), values in zip(cases, ratios, strict=True)
+        }
+        kept = next((row["cases"] for row in older if row["options"] == variant), {})
+        rows.append({"options": variant, "cases": kept | found})
         print(line(rows[-1], rows[0]), flush=True)
     return {"seeds": [seeds[0], seeds[-1]], **common.about(), "rows": rows}
 
@@ -79,7 +80,11 @@ def measure(functions: int) -> dict[str, Any]:
 def line(row: dict[str, Any], default: dict[str, Any]) -> str:
     """Means with the standard error of the last digits; bold where clearly worse than default."""
     cells = [name(row["options"])]
-    for label, found in row["cases"].items():
+    for _, _, label in CASES:
+        if label not in row["cases"]:
+            cells.append("")
+            continue
+        found = row["cases"][label]
         pairs = np.array(found["ratios"]) - np.array(default["cases"][label]["ratios"])
         error = pairs.std(ddof=1) / np.sqrt(len(pairs)) if pairs.any() else 0.0
         text = f"{found['mean']:.3f} ± {found['standard_error']:.3f}"
@@ -99,8 +104,9 @@ def table(results: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--functions", type=int, default=10)
+    parser.add_argument("--longest", type=int, default=10**5)
     arguments = parser.parse_args()
-    results = measure(arguments.functions)
+    results = measure(arguments.functions, arguments.longest)
     common.save_json("ablation", results)
     common.publish("practical.md", "ablation", table(results))
 

@@ -11,6 +11,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import json
 import platform
+import subprocess
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -205,8 +206,8 @@ def play(
 
 
 def in_parallel(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> list[Any]:
-    """Results in the order of the calls, one process per core."""
-    with ProcessPoolExecutor(max_workers=os.cpu_count()) as pool:
+    """Results in the order of the calls, one process for each core that this one may use."""
+    with ProcessPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as pool:
         return list(pool.map(_call, [(function, call) for call in calls], chunksize=1))
 
 
@@ -244,6 +245,24 @@ def about() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "blas_threads": os.environ["OPENBLAS_NUM_THREADS"],
     }
+
+
+def commit() -> str:
+    """Which code was played."""
+    told = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return told.stdout.strip()
+
+
+def last_results(name: str) -> dict[str, Any]:
+    """What was saved under this name, empty where nothing was."""
+    path = RESULTS / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else {"rows": []}
 
 
 def save_json(name: str, values: object) -> None:

@@ -1,11 +1,12 @@
 """Regret of the defaults against the bars and against the best private rival.
 
-    python benchmarks/regret.py [--functions 20] [--rival measure|keep|none]
+    python benchmarks/regret.py [--functions 20] [--rival measure|keep|none] [--longest 1000000]
 
 Every row: fresh random functions (seeds 2000, 2001, ...), one run each, the same defaults
 everywhere; regret per round divided by that of uniform play. The rival's settings are picked per
-row on the very functions it is measured on; ``keep`` takes it from the last results. Writes
-results/regret.json, docs/figures/regret.png and the table in docs/performance.md.
+row on the very functions it is measured on; ``keep`` takes it from the last results. Runs longer
+than ``--longest`` are taken from the last results, too, and marked where their code is older.
+Writes results/regret.json, docs/figures/regret.png and the table in docs/performance.md.
 """
 
 import argparse
@@ -102,12 +103,17 @@ def kept_rivals(seeds: range) -> dict[tuple[str, int], dict[str, Any]]:
     return {(row["problem"], row["rounds"]): row["rival"] for row in last["rows"] if row["rival"]}
 
 
-def measure(functions: int, rivals: str) -> dict[str, Any]:
+def measure(functions: int, rivals: str, longest: int) -> dict[str, Any]:
     seeds = range(FIRST_SEED, FIRST_SEED + functions)
     kept = kept_rivals(seeds) if rivals == "keep" else {}
+    older = common.last_results("regret")["rows"]
     header = {"seeds": [seeds[0], seeds[-1]], "delta": common.DELTA, **common.about()}
     rows: list[dict[str, Any]] = []
     for problem, epsilon, rounds, bar in ROWS:
+        if rounds > longest:
+            key = problem, epsilon, rounds
+            rows += [row for row in older if (row["problem"], row["epsilon"], row["rounds"]) == key]
+            continue
         runs = common.in_parallel(
             common.play, [(problem, rounds, epsilon, seed, {}) for seed in seeds]
         )
@@ -122,6 +128,7 @@ def measure(functions: int, rivals: str) -> dict[str, Any]:
             "ratios": ratios,
             "seconds_per_run": float(np.median([run["seconds"] for run in runs])),
             "rival": None,
+            "commit": common.commit(),
         }
         if epsilon == 1.0 and rivals == "measure":
             row["rival"] = best_rival(problem, rounds, epsilon, seeds)
@@ -165,7 +172,12 @@ def table(results: dict[str, Any]) -> str:
         "| problem | setting | bar | mean | std. error | max | best private LinUCB | settings |\n"
         "| --- | --- | --- | --- | --- | --- | --- | --- |\n"
     )
-    return head + "".join(line(row) + "\n" for row in results["rows"])
+    newest = results["rows"][0].get("commit")
+    marked = [
+        row | {"label": row["label"] + " †" * (row.get("commit") != newest)}
+        for row in results["rows"]
+    ]
+    return head + "".join(line(row) + "\n" for row in marked)
 
 
 def draw(results: dict[str, Any]) -> Figure:
@@ -205,8 +217,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--functions", type=int, default=20)
     parser.add_argument("--rival", choices=("measure", "keep", "none"), default="measure")
+    parser.add_argument("--longest", type=int, default=10**6)
     arguments = parser.parse_args()
-    results = measure(arguments.functions, arguments.rival)
+    results = measure(arguments.functions, arguments.rival, arguments.longest)
     common.save_json("regret", results)
     common.publish("performance.md", "regret", table(results))
     common.save_figure(draw(results), "regret")

@@ -43,7 +43,11 @@ class Inside:
             "path": path,
             "method": "GET" if data is None else "POST",
             "query_string": b"",
-            "headers": [(b"host", b"localhost"), (b"content-type", b"application/json")],
+            "headers": [
+                (b"host", b"localhost"),
+                (b"content-type", b"application/json"),
+                (b"x-request-id", b"0" * 16),  # else one is drawn, by whoever asks
+            ],
         }
         reply, parts = Reply(), [] if data is None else [data]
         del data, body  # whoever waits holds what the application holds

@@ -469,25 +469,38 @@ def test_bad_files_are_named_with_their_line(tmp_path: Path, text: str, message:
     assert outcome.stderr == f"{path} cannot be read: it is no CSV text\n"
 
 
-@pytest.mark.parametrize(("model", "preset"), [("joint", "practical"), ("local", "paper")])
+@pytest.mark.parametrize(
+    ("model", "preset", "delta", "unit"),
+    [("joint", "practical", 1e-5, "mu"), ("joint", "practical", 0.0, "epsilon"),
+     ("local", "paper", 1e-5, "mu")],
+)  # fmt: skip
 def test_audit_prints_claim_and_proof(
-    tmp_path: Path, model: str, preset: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    model: str,
+    preset: str,
+    delta: float,
+    unit: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # One attack of ten: the others play more epochs or fork processes, which takes its time.
     monkeypatch.setattr("capri.audit.scenarios.audit_policy", partial(audit, attacks=("reward",)))
     picture, results = tmp_path / "audit.png", tmp_path / "audit.json"
     outcome = run(
         "audit", "--model", model, "--preset", preset, "--trials", "100", "--epsilon", "8",
-        "--json", results, "--output", picture,
+        "--delta", str(delta), "--json", results, "--output", picture,
     )  # fmt: skip
     assert outcome.exit_code == 0, outcome.output
     assert picture.read_bytes().startswith(b"\x89PNG")
     document = json.loads(results.read_text())
     assert document["model"] == model
+    assert f"proven {unit}" in outcome.stdout
     assert document["claimed"]["epsilon"] == 8.0
     assert document["passed"] is True
-    assert [attack["name"] for attack in document["attacks"]] == ["reward", "4 actions"]
-    assert f"{document['claimed']['mu']:.3f}" in outcome.stdout
+    names = ["reward", "4 actions"]
+    if model == "joint" and delta:  # plans may take either noise
+        names = [f"{name}, {noise}" for name in names for noise in ("gaussian", "laplace")]
+    assert [attack["name"] for attack in document["attacks"]] == names
+    assert f"{document['claimed'][unit]:.3f}" in outcome.stdout
     assert "Passed" in outcome.stdout
 
 

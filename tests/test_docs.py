@@ -35,7 +35,12 @@ def blocks(page: str) -> list[str]:
         "docs/certificate.md",
         "docs/report.md",
         "docs/store.md",
+        "docs/ledger.md",
         "docs/world.md",
+        "docs/tutorials/engineer.md",
+        "docs/tutorials/device.md",
+        "docs/tutorials/data-scientist.md",
+        "docs/tutorials/researcher.md",
     ],
 )
 def test_examples_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +98,9 @@ def test_clock_hides_no_visit() -> None:
 
 
 @pytest.mark.parametrize(
-    "page", [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")], ids=lambda p: p.name
+    "page",
+    [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("docs/tutorials/*.md")],
+    ids=lambda p: p.name,
 )
 def test_links_lead_somewhere(page: Path) -> None:
     """Files that a page links to or shows exist; anchors name a heading."""

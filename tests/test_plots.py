@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
+from matplotlib.patches import StepPatch
 
 from capri import EpochRecord, SimulationResult
 from capri.audit.proof import AttackResult, AuditResult
@@ -245,6 +246,24 @@ def test_audit_shows_both_worlds_and_the_claim() -> None:
     assert headline.startswith("Passed. Local model, 99.9 % confidence")
     assert "mu 0.925" in headline
     assert "mu 0.900" in headline
+
+
+def test_audit_of_a_pure_claim_shows_shares_of_its_epsilon() -> None:
+    """The claim's own law: half of all runs tell everything, and densities add up to 1."""
+    seen = 2.0 + np.random.default_rng(1).laplace(size=20_000)
+    high = np.clip(seen / 2.0, -1, 1)
+    attack = AttackResult(name="reward", trials=20_000, low=-high, high=high, proven=3.5)
+    pure = AuditResult(model="joint", epsilon=4.0, delta=0.0, confidence=0.999, attacks=(attack,))
+    figure = audit_figure(pure, footnote="")
+    axes = figure.axes[0]
+    assert "mu" not in figure.texts[0].get_text()
+    assert "share of epsilon" in axes.get_xlabel()
+    claims = [each.get_data() for each in axes.patches if isinstance(each, StepPatch)]
+    for claim, bars in zip(claims, axes.containers, strict=True):
+        width = claim.edges[1] - claim.edges[0]
+        assert claim.values.sum() * width == pytest.approx(1.0)
+        heights = np.array([bar.get_height() for bar in bars])
+        np.testing.assert_allclose(claim.values * width, heights * width, atol=0.02)
 
 
 def test_a_failed_audit_says_so() -> None:

@@ -51,6 +51,7 @@ PUBLIC = {
     "Notice",
     "Numeric",
     "Operation",
+    "OrganisationLedger",
     "PaperOptions",
     "PracticalOptions",
     "Prior",

@@ -17,7 +17,7 @@ import capri
 TOPICS = {
     "Policies": ("capri.joint", "capri.epoch"),
     "Contexts, actions and columns": ("capri.spaces", "capri.schema"),
-    "Privacy": ("capri.privacy",),
+    "Privacy": ("capri.privacy", "capri.store.organisation"),
     "Learning": ("capri.learners",),
     "Before launch": ("capri.forecast", "capri.simulation", "capri.audit"),
     "Devices": ("capri.local",),

@@ -26,7 +26,7 @@ const reader = () => [Number(at("mood").value), Number(at("time").value)];
 // -- the service -----------------------------------------------------------------------------------
 
 async function fetchBundle() {
-  const answer = await fetch("/v1/bundle", { credentials: "omit", cache: "no-store" });
+  const answer = await fetch("/v1/bundle", { credentials: "omit" });
   if (!answer.ok) throw new Error((await answer.json()).error.problem);
   return new Uint8Array(await answer.arrayBuffer());
 }
@@ -286,7 +286,7 @@ async function invite(many) {
       count(statuses.filter((each) => each === "accepted").length);
       epoch.end = state.accepted;
       drawChart();
-      if (statuses.includes("stale")) await renew();
+      await renew(); // 304 and no bytes while the bundle is the same
     }
   } catch (problem) {
     at("count").textContent = String(problem.message ?? problem);

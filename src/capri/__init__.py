@@ -89,6 +89,7 @@ if typing.TYPE_CHECKING:
     from capri.spaces import ContextSampler as ContextSampler
     from capri.spaces import FixedActions as FixedActions
     from capri.spaces import VaryingActions as VaryingActions
+    from capri.store.organisation import OrganisationLedger as OrganisationLedger
 
 __version__ = version.VERSION
 
@@ -149,6 +150,7 @@ _NAMES = {
     "capri.schema": ("Boolean", "Categorical", "Numeric", "Schema"),
     "capri.simulation": ("SimulationResult", "simulate"),
     "capri.spaces": ("ContextPool", "ContextSampler", "FixedActions", "VaryingActions"),
+    "capri.store.organisation": ("OrganisationLedger",),
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 

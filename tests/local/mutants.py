@@ -11,7 +11,8 @@ from devices import put_together, signed, take_apart
 
 STRANGE: list[Any] = [
     None, True, False, 0, -1, 1, 2, 3, 0.5, -0.5, 1e-300, 1e300, -1e300, nan, inf, -inf,
-    2**31, 2**63, 2**64, -(2**63), 10**400, "", "x", "inf", "NaN", "sphere", "thompson", [], {},
+    2**31, 2**63, 2**64, -(2**63), 10**400, "", "x", "inf", "NaN", "sphere", "thompson", "int16",
+    [], {},
     [1], [[1]], [None], [nan, nan], {"type": "RBF"}, {"kind": "thompson"}, [1, 2, 3, 4, 5], 1 << 24,
     {"type": "Linear"}, {"type": "Matern", "nu": 0.7}, {"type": "Matern", "nu": 1e300},
     {"type": "RBF", "lengthscale": 1e-300}, {"type": "RBF", "variance": 1e300},

@@ -443,3 +443,55 @@ def test_deep_kernels(depth: int) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         refused_or_harmless(signed(_HEAD.pack(MAGIC, VERSION, len(raw)) + raw + body), BUDGET)
+
+
+# -- 16 bits a number ------------------------------------------------------------------------------
+
+
+def test_draws_take_16_bits_and_devices_play_the_law_of_the_aggregator() -> None:
+    aggregator = late_aggregator(kernel="auto")
+    header, arrays = take_apart(aggregator.bundle())
+    short = [name for name, _, *form in header["arrays"] if form == ["int16"]]
+    assert short == ["law.draws"]
+    draws = arrays["law.draws"]
+    largest = np.abs(draws).max(axis=0)
+    steps = draws / 2.0 ** (np.frexp(largest)[1] - 15)
+    assert (steps == np.rint(steps)).all()
+    long = put_together(header, arrays)  # the same numbers as doubles: the same bundle
+    assert len(long) > len(aggregator.bundle()) + 5 * draws.size
+    contexts = np.linspace(-1, 2, 200)[:, None]
+    law = aggregator.probabilities(contexts)
+    for data in (aggregator.bundle(), long):
+        assert open_bundle(data).conduct.probabilities(contexts).tobytes() == law.tobytes()
+
+
+@pytest.mark.parametrize("exponent", [251, -251, 32767, -32768])
+def test_exponents_out_of_range_are_refused(exponent: int) -> None:
+    data = bytearray(late_bundle())
+    header, arrays = take_apart(bytes(data))
+    names = [each[0] for each in header["arrays"]]
+    assert names[-1] != "law.draws"
+    sizes = [
+        2 * (a.size + a.shape[1]) if n == "law.draws" else 8 * a.size for n, a in arrays.items()
+    ]
+    start = len(data) - 32 - sum(sizes[names.index("law.draws") :])
+    data[start : start + 2] = exponent.to_bytes(2, "little", signed=True)
+    with pytest.raises(BundleError, match="exponent"):
+        open_bundle(signed(bytes(data[:-32])))
+
+
+@pytest.mark.parametrize("form", ["int8", None, 7, ["int16"], ""])
+def test_other_forms_are_refused(form: Any) -> None:
+    header, arrays = take_apart(late_bundle())
+    for each in header["arrays"]:
+        if each[0] == "law.draws":
+            each[2] = form
+    with pytest.raises(BundleError, match="malformed"):
+        open_bundle(put_together(header, arrays, listed=False))
+
+
+def test_features_that_no_product_needs_stay_at_home() -> None:
+    header, arrays = take_apart(late_aggregator(kernel="auto").bundle())
+    for side, used in (("context", "span.left"), ("action", "span.right")):
+        assert arrays[f"span.{side}.transform"].shape[1] == max(1, arrays[used].max())
+    assert len(header["arrays"]) == len(arrays)

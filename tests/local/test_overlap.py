@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -29,7 +30,7 @@ from capri.learners.learner import PracticalLearner
 from capri.learners.reading import cuts_off_too_much
 from capri.local.bundle import open_bundle
 from capri.local.device import Device, SimulatedRandomness
-from capri.local.reports import EpochReports
+from capri.local.reports import EpochReports, ReportStatus, stale_notices
 from capri.local.simulator import DeviceSimulator
 from capri.privacy.certificate.verify import check_digests
 from capri.privacy.gate import Gate
@@ -524,3 +525,50 @@ def test_the_page_shows_what_was_measured() -> None:
         shown = f"**{mean:.3f}**" if wait else f"{mean:.3f}"
         assert any(shown in line for line in text.splitlines() if line.startswith(f"| {delay:,} |"))
         assert mean <= means[delay, 0]
+
+
+# -- by default ------------------------------------------------------------------------------------
+
+
+def in_order(aggregator: capri.LocalCapri, users: int, delay: int) -> Counter[str]:
+    """What becomes of reports that arrive so many decisions late."""
+    told: Counter[str] = Counter()
+    waiting: list[bytes] = []
+    for user in range(users):
+        waiting.append(one_report(aggregator.bundle(), BUDGET, user))
+        if len(waiting) > delay:
+            told[str(aggregator.receive(waiting.pop(0)))] += 1
+    return told
+
+
+def test_reports_that_are_under_way_count_by_default() -> None:
+    patient = small_aggregator(reward_wait=None, horizon=None)
+    hasty = small_aggregator(horizon=None)
+    assert in_order(patient, 900, 300) == {"accepted": 600}
+    assert len(patient.epochs) > 4
+    told = in_order(hasty, 900, 300)
+    assert told["stale"] > 200
+    assert not patient.notices
+    # Fewer than 500 are not judged; a share of 5 % and chance are not told.
+    hasty = small_aggregator(horizon=None)
+    assert in_order(hasty, 750, 300)["stale"] > 200
+    assert not hasty.notices
+    in_order(hasty, 400, 300)
+    (notice,) = [each for each in hasty.notices if each.kind == "stale reports"]
+    assert notice.numbers["stale"] / notice.numbers["reports"] > 0.3
+    assert "reward_wait" in notice.text
+
+
+@pytest.mark.parametrize(("stale", "told"), [(0, 0), (80, 0), (114, 0), (115, 1), (1600, 1)])
+def test_a_share_of_five_percent_is_not_told(stale: int, told: int) -> None:
+    """Of 1,600: 80 are 5 %, and four deviations are 34.9. By chance 3e-5 at a share of 5 %."""
+    judged = {int(ReportStatus.STALE): stale, int(ReportStatus.ACCEPTED): 1600 - stale}
+    assert len(stale_notices(judged)) == told
+
+
+def test_a_batch_that_is_mixed_waits_for_nobody() -> None:
+    mixing = small_aggregator(
+        budget=capri.Budget(1.0, 1e-6), shuffle=capri.Shuffle(most=8.0), reward_wait=None,
+        first_epoch=300, horizon=None,
+    )  # fmt: skip
+    assert mixing.again().remaining == mixing.remaining

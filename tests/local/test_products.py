@@ -73,9 +73,17 @@ def products_of(bundle: Bundle) -> SteadyProductBasis:
 # -- honest bundles -------------------------------------------------------------------------------
 
 
+def assert_close(found: Any, wanted: Any) -> None:
+    """Sums of other lengths, of numbers below a few hundred."""
+    assert np.abs(found - wanted).max() <= 1e-11 * max(1.0, np.abs(wanted).max())
+
+
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_round_trip(problem: str) -> None:
-    """What a device reads is what the aggregator planned, to the bit, before and after learning."""
+    """What a device reads is what the aggregator planned, before and after learning.
+
+    Laws to the bit. Features but for rounding: a bundle leaves out those that no product needs.
+    """
     contexts, _ = PROBLEMS[problem]
     aggregator = aggregator_of(problem)
     for _ in range(2):
@@ -94,10 +102,10 @@ def test_round_trip(problem: str) -> None:
         pairs = bundle.actions.pairs(contexts)
         flat = pairs.reshape(-1, pairs.shape[-1])
         psi = bundle.plan.features.whitened(flat)
-        assert psi.tobytes() == plan.features.whitened(flat).tobytes()
+        assert_close(psi, plan.features.whitened(flat))
         assert (plan.baseline is None) == (bundle.plan.baseline is None)
         if plan.baseline is not None and bundle.plan.baseline is not None:
-            assert bundle.plan.baseline(flat).tobytes() == plan.baseline(flat).tobytes()
+            assert_close(bundle.plan.baseline(flat), plan.baseline(flat))
         play_an_epoch(aggregator, contexts)
     assert aggregator.epochs[-1].epoch == 2
 
@@ -105,7 +113,7 @@ def test_round_trip(problem: str) -> None:
 def test_everybody_gets_the_same_bytes_and_laws_do_not_depend_on_neighbours() -> None:
     aggregator = late_aggregator(kernel="auto")
     assert aggregator.bundle() == late_aggregator(kernel="auto").bundle()
-    assert put_together(*take_apart(aggregator.bundle())) == aggregator.bundle()
+    assert put_together(*take_apart(aggregator.bundle()), listed=False) == aggregator.bundle()
     bundle = open_bundle(aggregator.bundle())
     together = bundle.conduct.probabilities(CONTEXTS)
     for row, law in zip(CONTEXTS, together, strict=True):

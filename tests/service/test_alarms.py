@@ -167,7 +167,7 @@ def test_silence_that_was_released_is_told_to_everybody(tmp_path: Path) -> None:
         assert silence["numbers"] == {"response_rate": rate}
         assert "wait of 0 decisions" in silence["text"]
         told = len(shop.get("/v1/policy")["notices"])  # the pool may not fit, either
-        assert f"capri_notices {told}\n" in shop.ask("GET", "/metrics")[1]
+        assert f"capri_notices {told}.0\n" in shop.ask("GET", "/metrics")[1]
 
 
 def test_releases_that_miss_their_moment_are_told_to_everybody() -> None:

@@ -1,5 +1,6 @@
 """``model = "local"``: a bundle for everybody, reports from anybody, and nothing else of them."""
 
+import gzip
 import http.client
 import json
 import os
@@ -50,7 +51,7 @@ OK = "accepted"
 
 def write(folder: Path, **parts: str) -> Path:
     path = folder / "policy.toml"
-    text = POLICY.format(**({"top": "", "reward": "", "more": ""} | parts))
+    text = POLICY.format(**({"top": "", "reward": "wait = 0", "more": ""} | parts))
     path.write_text(text + PATIENT)
     return path
 
@@ -139,6 +140,24 @@ def test_the_envelope_alone_is_refused_and_never_quoted(
     assert (found, json.loads(said)["error"]["field"]) == (status, field)
     assert told["access-control-allow-origin"] == "*"
     assert b"secret" not in said
+
+
+def test_a_bundle_is_compressed_and_sent_once(devices: Running) -> None:
+    """As it is, or in gzip with a tag of its own; with either tag 304 and no body."""
+    _, plain, bundle = ask(devices, "GET", "/v1/bundle")
+    _, told, data = ask(devices, "GET", "/v1/bundle", Accept_Encoding="br, gzip")
+    assert told["content-encoding"] == "gzip"
+    assert gzip.decompress(data) == bundle
+    assert len(data) < len(bundle)
+    assert plain["etag"] != told["etag"]
+    for tag in (plain["etag"], told["etag"], f'W/{told["etag"]}, "another"'):
+        status, headers, body = ask(devices, "GET", "/v1/bundle", If_None_Match=tag)
+        assert (status, body) == (304, b"")
+        assert headers["etag"] == plain["etag"]
+        assert headers["cache-control"] == "no-cache"
+        assert headers["vary"] == "accept-encoding"
+        assert headers["access-control-allow-origin"] == "*"
+    assert ask(devices, "GET", "/v1/bundle", If_None_Match='"another"')[0] == 200
 
 
 def test_strange_bodies_change_nothing(devices: Running) -> None:
@@ -307,7 +326,7 @@ def test_the_horizon_ends_bundles(tmp_path: Path) -> None:
 def test_a_store_of_others_is_refused(tmp_path: Path) -> None:
     collector(tmp_path).close()
     with pytest.raises(StorageError, match="another configuration"):
-        collector(tmp_path, reward="missing = 0.5")
+        collector(tmp_path, reward="wait = 0\nmissing = 0.5")
     with sqlite3.connect(tmp_path / "other.db") as file:
         file.execute("CREATE TABLE something (id INTEGER)")
     settings = load_settings(tmp_path / "policy.toml")

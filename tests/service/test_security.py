@@ -19,6 +19,7 @@ import capri
 from capri.errors import ConfigurationError
 from capri.service.app import ROUTES
 from capri.service.auth import KeyRing, add_key, digest_of, read_keys
+from capri.service.logs import log_to_standard_error, tell_warning
 from capri.service.server import Start, serve
 from service_process import PATIENT, SOMEBODY, Running, service
 from waiting import PATIENCE, eventually
@@ -218,19 +219,20 @@ def test_a_body_in_pieces_is_counted(shop: Running) -> None:
     assert shop.decided() == before
 
 
-def test_logs_hold_the_kind_of_a_failure_alone(capfd: pytest.CaptureFixture[str]) -> None:
-    from capri.service import server
-
+@pytest.mark.parametrize("as_json", [False, True])
+def test_logs_hold_the_kind_of_a_failure_alone(
+    capfd: pytest.CaptureFixture[str], as_json: bool
+) -> None:
     loggers = [logging.getLogger(name) for name in ("capri", "uvicorn.error", "asyncio")]
     before = [(log.handlers[:], log.propagate, log.level, log.filters[:]) for log in loggers]
     try:
-        server._log_plainly()
+        log_to_standard_error(as_json=as_json)
         for log in loggers[1:]:
             try:
                 raise ValueError("age 41 of ann")
             except ValueError:
                 log.exception("it failed\nfuture: <ValueError('age 41 of ann')>")
-        server._tell(UserWarning("age 41 of ann"), UserWarning, "file", 1)
+        tell_warning(UserWarning("age 41 of ann"), UserWarning, "file", 1)
     finally:
         for log, (handlers, propagate, level, filters) in zip(loggers, before, strict=True):
             log.handlers, log.propagate, log.filters = handlers, propagate, filters

@@ -61,7 +61,7 @@ export function readHeader(data: Uint8Array): Bag {
   const conduct = field(header, "conduct") as Bag;
   need(isBag(field(conduct, "law")), "a law");
   for (const each of field(header, "arrays") as unknown[]) {
-    need(Array.isArray(each) && each.length === 2 && Array.isArray(each[1]), "arrays");
+    need(Array.isArray(each) && (each.length === 2 || each.length === 3) && Array.isArray(each[1]), "arrays");
   }
   return header;
 }
@@ -70,14 +70,21 @@ export function readHeader(data: Uint8Array): Bag {
 export function readArrays(listed: unknown, data: Uint8Array, start: number, end: number): Arrays {
   const arrays: Arrays = new Map();
   const view = new DataView(data.buffer, data.byteOffset);
-  for (const [name, sides] of listed as [unknown, unknown[]][]) {
+  for (const [name, sides, ...form] of listed as [unknown, unknown[], unknown?][]) {
     const shape = sides.map((side) => whole(side, "an array side"));
     need(typeof name === "string" && !arrays.has(name) && shape.length >= 1 && shape.length <= 2, "a bad array");
     const count = shape.reduce((left, right) => left * right);
-    need(start + 8 * count <= end, "arrays do not fit");
+    const short = form[0] === "int16" && shape.length === 2;
+    need(short || form.length === 0, "an array of an unknown form");
+    const columns = short ? shape[1]! : 0;
+    const width = short ? 2 : 8;
+    need(start + width * (count + columns) <= end, "arrays do not fit");
+    const exponents = Array.from({ length: columns }, (_, i) => view.getInt16(start + 2 * i, true));
+    need(exponents.every((each) => Math.abs(each) <= 250), "an exponent out of its range");
+    start += 2 * columns;
     const numbers = new Float64Array(count);
-    for (let i = 0; i < count; i++, start += 8) {
-      const value = view.getFloat64(start, true);
+    for (let i = 0; i < count; i++, start += width) {
+      const value = short ? view.getInt16(start, true) * 2 ** exponents[i % columns]! : view.getFloat64(start, true);
       need(Math.abs(value) <= LARGEST_NUMBER, "NaN or enormous numbers");
       numbers[i] = settled(value);
     }

@@ -6,6 +6,7 @@ import typer
 
 from capri.cli.audit import audit, certificate
 from capri.cli.forecast import forecast
+from capri.cli.ledger import ledger
 from capri.cli.noise import noise
 from capri.cli.options import Shell
 from capri.cli.serve import aggregate, apply, diff, init, key, serve
@@ -25,6 +26,7 @@ for command in (*_BEFORE_SERVICE, *_IN_SERVICE):
     app.command()(command)
 app.add_typer(certificate, name="certificate")
 app.add_typer(store, name="store")
+app.add_typer(ledger, name="ledger")
 
 
 def _show_version(wanted: bool) -> None:

@@ -211,7 +211,8 @@ def _attacks(result: "AuditResult") -> "Table":
         for name, (value, _) in result.checks.items():
             table.add_row(name, _READS[name], _CHECKED[name].format(value))
         return table
-    columns = ["scenario", "runs", "false alarms", "misses", "proven mu", "learnt mu", "of claim"]
+    proven, learnt = f"proven {result.unit}", f"learnt {result.unit}"
+    columns = ["scenario", "runs", "false alarms", "misses", proven, learnt, "of claim"]
     table = a_table(columns, left=columns[:1], **_TABLE)
     for attack in result.attacks:
         table.add_row(*_figures(attack), f"{attack.largest / result.claimed:.0%}")

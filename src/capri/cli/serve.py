@@ -43,6 +43,7 @@ def serve(
     forecast: Annotated[
         bool, flag("--forecast", "Compute beside it what to expect, for the page.")
     ] = False,
+    log: Annotated[str, option("How the log is written: text or json.", "text|json")] = "text",
     site: Annotated[
         str | None, option("Files for /site/, a page whose devices report here.", "FOLDER")
     ] = None,
@@ -66,6 +67,8 @@ def serve(
         raise MissingExtraError(
             f"the service needs {missing.name}: pip install 'capri-bandits[serve]'"
         ) from None
+    if log not in ("text", "json"):
+        raise typer.BadParameter(f"{log!r} is neither text nor json", param_hint="--log")
     path = Path(file)
     ring = Path(keys) if keys is not None else path.with_suffix(".keys")
     start = Start(
@@ -75,6 +78,7 @@ def serve(
         insecure_local,
         rollback_guard or os.environ.get("CAPRI_ROLLBACK_GUARD"),
         None if site is None else Path(site),
+        log == "json",
     )
     run(
         start,

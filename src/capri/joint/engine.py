@@ -11,6 +11,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from threading import Thread, current_thread
@@ -21,7 +22,7 @@ from capri.epoch.decisions import SIMULATED, DecisionIds
 from capri.epoch.modes import Mode, ShadowRecord
 from capri.epoch.plan import EpochPlan, Segment
 from capri.epoch.problem import Problem
-from capri.errors import ConfigurationError
+from capri.errors import CapriError, ConfigurationError
 from capri.joint.decisions import Decider
 from capri.joint.loop import EpochLoop
 from capri.joint.pace import Background, Pace, Synchronous
@@ -106,6 +107,11 @@ class Clock:
 
 def public_clock(given: Callable[[], datetime] | None) -> Callable[[], float]:
     """Seconds since 1970, by the clock that was given or by that of the machine."""
+    if given is not None and not callable(given):
+        raise ConfigurationError(
+            "clock must be a function without arguments that gives a datetime.datetime, got "
+            f"{type(given).__name__}"
+        )
     return time.time if given is None else Clock(given)
 
 
@@ -365,6 +371,9 @@ class Engine:
             self.repository.leave()
             self.pace.stop()
             self.repository.close()
+            if self._ledger is not None:
+                with suppress(CapriError):  # else with the next plan
+                    self._ledger.settle()
 
 
 def in_memory(problem: Problem, streams: Streams, course: Course) -> MemoryRepository:

@@ -40,7 +40,7 @@ class EpochLoop:
         self, state: PublicState, streams: Streams, gate: Gate, ledger: Ledger | None
     ) -> None:
         self.state, self.repository, self._streams = state, state.repository, streams
-        self._gate = gate
+        self._gate, self._ledger = gate, ledger
         self.releases = Releases(state, streams, gate, ledger)
         self.planner = PlannerProcess(alone=state.synchronous)
 
@@ -290,10 +290,14 @@ class EpochLoop:
             first = max(epoch.first, self.state.effect(epoch, issued))
             self._add_segment(unit, epoch.number, result, first, generation + 1)
 
-    def check_plan(self, plan: EpochPlan) -> None:
-        """Refuse what the budget would not cover, before any data are in."""
+    def check_plan(self, plan: EpochPlan, *, opening: bool = False) -> None:
+        """Refuse what the budget would not cover, before any data are in.
+
+        ``opening``: it is to be played, so an organisation's ledger is asked, too.
+        """
         model, length = self.state.problem.model, plan.length
-        self._gate.check(plan.layout, epoch=plan.epoch, participants=length, model=model)
+        ask = self._gate.plan if opening else self._gate.check
+        ask(plan.layout, epoch=plan.epoch, participants=length, model=model)
 
     def open_next(self, first: int, *, given_up: bool = False) -> bool:
         """Plan the next epoch, to begin at a slot; False at the horizon.
@@ -305,6 +309,8 @@ class EpochLoop:
         if self.state.length(number, first) == 0:
             if newest is not None and self.state.issued >= newest.first + newest.length:
                 self.end(newest)  # the last one: its wait begins
+            if self._ledger is not None:
+                self._ledger.settle()
             return False
 
         def publish(unit: Unit, result: PlanResult, generation: int, issued: int) -> None:
@@ -360,7 +366,7 @@ class EpochLoop:
                 self.state.course.branch(), request, self.state.played, self._streams
             )
             if result.plan is not None:
-                self.check_plan(result.plan)
+                self.check_plan(result.plan, opening=True)
 
             def publish(unit: Unit) -> int:
                 issued, generation = self.state.current(unit)

@@ -35,16 +35,18 @@ from capri.privacy.certificate import Certificate, Declaration
 from capri.privacy.gate import Gate, Observer, noise_source
 from capri.privacy.ledger import Ledger
 from capri.spaces import Contexts
+from capri.store.history import History
 from capri.store.memory import MemoryRepository, rehearsed
+from capri.store.organisation import OrganisationLedger
 from capri.store.persistence import (
     Configuration,
-    History,
     load_policy,
     open_store,
     save_policy,
     stored_settings,
 )
 from capri.store.repository import Repository
+from capri.store.reservation import Reservation, joined
 from capri.streams import Streams
 
 
@@ -123,6 +125,9 @@ class Capri(Asking, Serving, PublicFace):
     prior:
         What is known beforehand, a :class:`Prior`: public rows, a fitted model, another policy's
         releases. Believed as far as releases bear it out.
+    ledger, population:
+        An :class:`OrganisationLedger`, or its address, and the name of a population there: what
+        this policy may cost a person is reserved beside all else that is done with these people.
     simulation_seed:
         None for a private run on operating-system entropy. A number makes a reproducible
         simulation, which carries no privacy claim.
@@ -160,6 +165,8 @@ class Capri(Asking, Serving, PublicFace):
         rollback_guard: str | None = None,
         new_rollback_guard: bool = False,
         prior: Prior | None = None,
+        ledger: OrganisationLedger | str | None = None,
+        population: str | None = None,
         **options: Any,
     ) -> None:
         limit = None
@@ -189,11 +196,6 @@ class Capri(Asking, Serving, PublicFace):
                 scale=scale,
             ),
         )
-        if clock is not None and not callable(clock):
-            raise ConfigurationError(
-                "clock must be a function without arguments that gives a datetime.datetime, got "
-                f"{type(clock).__name__}"
-            )
         self._clock = public_clock(clock)
         self._retention = checked_retention(key_retention, problem.rewards.wait)
         self._configured = Configuration(
@@ -202,6 +204,7 @@ class Capri(Asking, Serving, PublicFace):
             options=settled(problem, checked_options(preset, options)),
             blocks=options.get("blocks"),
             observed=checked_prior(prior, problem),
+            joined=joined(ledger, population, budget, simulation_seed is None, store is not None),
         )
         # Servers call from many threads.
         self._lock = RLock()
@@ -220,7 +223,8 @@ class Capri(Asking, Serving, PublicFace):
                 rollback_guard=rollback_guard,
                 new_rollback_guard=new_rollback_guard,
             )
-            self._assemble(problem, streams, course, repository)
+            held = self._configured.reserved(problem, repository)
+            self._assemble(problem, streams, course, repository, held)
             # A policy that is dropped without close() gives its connections back all the same.
             weakref.finalize(self, shut, self._engine, os.getpid())
         elif (
@@ -245,7 +249,12 @@ class Capri(Asking, Serving, PublicFace):
         return Course(schedule, learner, streams, timed=streams.simulated)
 
     def _assemble(
-        self, problem: Problem, streams: Streams, course: Course, repository: Repository
+        self,
+        problem: Problem,
+        streams: Streams,
+        course: Course,
+        repository: Repository,
+        reservation: Reservation | None = None,
     ) -> None:
         """Put the parts together that serve users, over a repository."""
         self._streams, self._users = streams, None
@@ -261,6 +270,7 @@ class Capri(Asking, Serving, PublicFace):
                 contributions=problem.contributions,
                 epochs_of=None if self._users is None else self._users.epochs_of,
                 prior=None if observed is None else observed.event,
+                reservation=reservation,
             )
         self._gate = Gate(noise_source(streams.noise), self._ledger)
         self._history = History.new() if self.private and not self._stored else None
@@ -361,10 +371,11 @@ class Capri(Asking, Serving, PublicFace):
         rollback_guard: str | None = None,
         new_rollback_guard: bool = False,
         clock: Callable[[], datetime] | None = None,
+        ledger: OrganisationLedger | str | None = None,
     ) -> Self:
         """The policy that lives in a store. A sampler and a clock are code: give them again."""
         return cls(
-            **stored_settings(url, contexts),
+            **stored_settings(url, contexts, ledger),
             store=url,
             store_key=store_key,
             key_retention=key_retention,

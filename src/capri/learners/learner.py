@@ -474,6 +474,8 @@ def awaited_of(known: Knowledge, epochs: Iterable[int]) -> FloatArray | None:
 
 def _conduct(problem: Problem, law: play.Law) -> play.Conduct:
     """A law within the limits of a problem."""
+    if problem.on_devices and isinstance(law, play.ThompsonLaw):
+        law = law.rounded()
     conduct = play.Conduct(problem.actions, law, problem.bounds)
     if problem.bounds is None or problem.bounds.shares is None:
         return conduct

@@ -22,7 +22,7 @@ from capri.arrays import IntArray, one_blas_thread
 from capri.choices import successor
 from capri.epoch.course import Course, PublicFace
 from capri.epoch.limits import Limits
-from capri.epoch.plan import Schedule
+from capri.epoch.plan import Notice, Schedule
 from capri.epoch.problem import Problem, checked_problem, with_actions
 from capri.epoch.rewards import RewardTerms, checked_scale, checked_terms, rescaled
 from capri.epoch.storage import configuration_digest, damage_as_storage_error, read_policy_file
@@ -36,22 +36,26 @@ from capri.learners.presets import checked_horizon, checked_options, first_lengt
 from capri.learners.prior import Prior, checked_prior
 from capri.local import wire
 from capri.local.engine import ReportEngine
-from capri.local.reports import EpochSum, ReportStatus, as_rows
+from capri.local.reports import EpochSum, ReportStatus, as_rows, stale_notices, waited_for
 from capri.local.state import BundleDraws, ReportState, first_law, generator, in_memory, settings_of
 from capri.privacy.budget import Budget, Promise
 from capri.privacy.certificate import Certificate, certify_devices
 from capri.privacy.shuffle import Shuffle
 from capri.spaces import Contexts
 from capri.store.codec import PlainCodec
+from capri.store.organisation import OrganisationLedger
 from capri.store.persistence import (
     AGGREGATOR,
     Described,
     described,
+    ledger_arguments,
     open_aggregator,
+    reserved,
     save_aggregator,
     stored_configuration,
 )
 from capri.store.repository import Repository, kept_version
+from capri.store.reservation import joined, joined_values
 
 
 class LocalCapri(PublicFace):
@@ -70,7 +74,8 @@ class LocalCapri(PublicFace):
         ``shuffle``: what is promised against whoever sees the mixed reports, with a delta above 0.
     reward_wait:
         How long reports to an earlier bundle still count once there is a newer one: a number of
-        reports, to whichever bundle, or a :class:`datetime.timedelta`. Later ones are stale.
+        reports, to whichever bundle, or a :class:`datetime.timedelta`. Later ones are stale. By
+        default 10,000 reports, as many as may well be under way; 0 with ``shuffle``.
     missing_reward:
         What a device reports that has seen no reward: a number within the range.
     epoch_time:
@@ -89,6 +94,9 @@ class LocalCapri(PublicFace):
         None: the aggregator lives in the memory of this process. "sqlite:///file.db" or
         "postgresql://...": a report that was answered is durable, and any number of processes that
         open the same store are one aggregator. See :meth:`open` and :meth:`close`.
+    ledger, population:
+        As in :class:`~capri.Capri`; with ``shuffle`` the promise is counted that holds against
+        whoever sees the mixed reports.
     public_seed:
         Seed of the public draws (basis, Thompson draws), for reproducible runs. These draws are
         published in the bundle, so privacy does not rest on them.
@@ -105,7 +113,7 @@ class LocalCapri(PublicFace):
         reward_bound: float | None = None,
         reward_range: tuple[float, float] | None = None,
         reward_transform: str | None = None,
-        reward_wait: int | timedelta = 0,
+        reward_wait: int | timedelta | None = None,
         missing_reward: float | str = 0.0,
         epoch_time: timedelta | None = None,
         clock: Callable[[], datetime] | None = None,
@@ -114,6 +122,8 @@ class LocalCapri(PublicFace):
         prior: Prior | None = None,
         shuffle: Shuffle | None = None,
         store: str | None = None,
+        ledger: OrganisationLedger | str | None = None,
+        population: str | None = None,
         **options: Any,
     ) -> None:
         if not isinstance(budget, Budget):
@@ -128,7 +138,7 @@ class LocalCapri(PublicFace):
         self._budget = budget
         scale = checked_scale(reward_bound, reward_range, reward_transform)
         self._terms = checked_terms(
-            reward_wait=reward_wait,
+            reward_wait=waited_for(reward_wait, mixed=shuffle is not None),
             missing_reward=missing_reward,
             reward_rule="first",
             epoch_time=epoch_time,
@@ -151,8 +161,7 @@ class LocalCapri(PublicFace):
         if shuffle is not None and (self._terms.overlapping or epoch_time is not None):
             raise ConfigurationError(
                 "shuffle takes neither reward_wait nor epoch_time: late reports, and those of an "
-                "epoch that is cut short, are batches too small to hide in. Devices report at a "
-                "fixed time, and an epoch waits for all of its reports"
+                "epoch that is cut short, are batches too small to hide in"
             )
         self._horizon = checked_horizon(horizon)
         checked = checked_options("practical", options)
@@ -160,6 +169,7 @@ class LocalCapri(PublicFace):
         self._options = checked
         self._observed = checked_prior(prior, problem)
         self._lock = RLock()
+        self._joined = joined(ledger, population, budget, True, store is not None)
         self._assemble(problem, generator(public_seed), store, clock, None)
 
     def _assemble(
@@ -183,8 +193,11 @@ class LocalCapri(PublicFace):
             repository: Repository = in_memory(law, actions, saved)
         else:
             repository = open_aggregator(store, self._described(problem), law)
+        # Mixed reports promise an epsilon and a delta, and are no release of either kind.
+        pure = problem.shuffle is None
+        held = reserved(self._joined, problem, repository, "fleet", gaussian=False, pure=pure)
         state = ReportState(repository, problem, course, public, self._terms, clock=clock)
-        self._state, self._engine = state, ReportEngine(state, self._horizon)
+        self._state, self._engine = state, ReportEngine(state, self._horizon, held)
 
     def __repr__(self) -> str:
         return f"LocalCapri({self.guarantee}; epoch {len(self._state.head['digests'])})"
@@ -297,7 +310,7 @@ class LocalCapri(PublicFace):
         return self._described(self._problem)
 
     def _described(self, problem: Problem) -> Described:
-        more = {"kind": AGGREGATOR, "terms": self._terms.to_dict()}
+        more = {"kind": AGGREGATOR, "terms": self._terms.to_dict(), **joined_values(self._joined)}
         return described(problem, self._horizon, self._options, self._observed, **more)
 
     def replace_actions(self, actions: object) -> None:
@@ -313,6 +326,11 @@ class LocalCapri(PublicFace):
 
         with self._lock:
             self._engine.replace_actions(renewed)
+
+    @property
+    def notices(self) -> tuple[Notice, ...]:
+        """What does not fit, each kind once (docs/warnings.md); that reports are stale, too."""
+        return (*super().notices, *stale_notices(self._engine.judged))
 
     # -- reports ----------------------------------------------------------------------------------
 
@@ -392,10 +410,12 @@ class LocalCapri(PublicFace):
         *,
         contexts: Contexts | None = None,
         clock: Callable[[], datetime] | None = None,
+        ledger: OrganisationLedger | str | None = None,
     ) -> Self:
         """The aggregator of a store, as it was built. Sampler and clock as in :meth:`load`."""
-        found = stored_configuration(store, AGGREGATOR)
-        return cls(**settings_of(*found, contexts), store=store, clock=clock)
+        found = stored_configuration(store, AGGREGATOR, ledger)
+        settings = settings_of(*found, contexts) | ledger_arguments(found[0], ledger)
+        return cls(**settings, store=store, clock=clock)
 
     def close(self) -> None:
         """Give the connections of a store back; nothing needs to be saved."""

@@ -3,7 +3,7 @@
     12 bytes    "CAPRI-BUNDLE"
     2 + 4       format version, length of the header
     header      JSON: plan, law, kernels, bounds, and name and shape of every array
-    arrays      float64, little-endian, one after the other
+    arrays      little-endian, one after the other: float64, or 16 bits a number
     32          SHA-256 of all before
 
 docs/wire.md says it for other languages.
@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from capri.arrays import FloatArray
+from capri.arrays import FloatArray, from_columns16, to_columns16
 from capri.epoch.plan import EpochPlan
 from capri.epoch.play import Conduct
 from capri.epoch.problem import Problem
@@ -58,6 +58,9 @@ _LARGEST_NUMBER = 1e15
 _LARGEST_SIDE = 1 << 24
 # Numbers that the directions of a report are made of, twice.
 _MOST_DIRECTIONS = 1 << 21
+# Functions drawn from the belief are most of a bundle: 16 bits are more than they are worth.
+_DRAWS, _SHORT = "law.draws", "int16"
+_LARGEST_EXPONENT = 250
 _PLAN_VALUES = (
     "epoch",
     "length",
@@ -148,7 +151,10 @@ def make_bundle(problem: Problem, plan: EpochPlan, conduct: Conduct) -> bytes:
         # As text: most languages read numbers of a JSON file as floats, exact up to 2^53.
         "sphere": [sphere.dimension, sphere.candidates, sphere.near, str(sphere.chance)],
         "conduct": conduct_values,
-        "arrays": [[name, list(array.shape)] for name, array in arrays.items()],
+        "arrays": [
+            [name, list(array.shape), *([_SHORT] if name == _DRAWS else [])]
+            for name, array in arrays.items()
+        ],
     }
     header |= span
     if problem.shuffle is not None and problem.budget is not None:
@@ -169,9 +175,17 @@ def make_bundle(problem: Problem, plan: EpochPlan, conduct: Conduct) -> bytes:
             "fewer or shorter names of actions and levels"
         )
     parts = [_HEAD.pack(MAGIC, VERSION, len(text)), text]
-    parts += [np.ascontiguousarray(array, dtype="<f8").tobytes() for array in arrays.values()]
+    parts += [_bytes_of(array, short=name == _DRAWS) for name, array in arrays.items()]
     body = b"".join(parts)
     return body + sha256(body).digest()
+
+
+def _bytes_of(array: FloatArray, *, short: bool) -> bytes:
+    """Doubles, row after row; or an exponent for each column and then its numbers, of 16 bits."""
+    if not short:
+        return np.ascontiguousarray(array, dtype="<f8").tobytes()
+    exponents, numbers = to_columns16(array)
+    return np.concatenate([exponents[None], numbers]).astype("<i2").tobytes()
 
 
 def open_bundle(data: bytes, digest: bytes | None = None) -> Bundle:
@@ -293,14 +307,17 @@ def _check_side(fits: bool) -> None:
 def _arrays(listed: Any, data: bytes, start: int) -> dict[str, FloatArray]:
     """The arrays, finite and of the announced shapes, which fill the bytes exactly."""
     arrays: dict[str, FloatArray] = {}
-    for name, sides in listed:
+    for name, sides, *form in listed:
         shape = tuple(_whole(side, "an array side") for side in sides)
         if not isinstance(name, str) or name in arrays or not 1 <= len(shape) <= 2:
             raise BundleError("the bundle is malformed: a bad array")
-        end = start + 8 * prod(shape)
+        short = form == [_SHORT] and len(shape) == 2
+        if form and not short:
+            raise BundleError("the bundle is malformed: an array of an unknown form")
+        end = start + (2 * (prod(shape) + shape[1]) if short else 8 * prod(shape))
         if end > len(data) - _DIGEST:
             raise BundleError("the bundle is malformed: its arrays do not fit")
-        array = np.frombuffer(data, dtype="<f8", count=prod(shape), offset=start)
+        array = _numbers(data[start:end], shape) if short else np.frombuffer(data[start:end], "<f8")
         if not (np.abs(array) <= _LARGEST_NUMBER).all():
             raise BundleError(f"the bundle is malformed: {name} holds NaN or enormous numbers")
         arrays[name] = settled(array.reshape(shape).astype(np.float64))
@@ -308,6 +325,14 @@ def _arrays(listed: Any, data: bytes, start: int) -> dict[str, FloatArray]:
     if start != len(data) - _DIGEST:
         raise BundleError("the bundle is malformed: bytes are left over")
     return arrays
+
+
+def _numbers(data: bytes, shape: tuple[int, ...]) -> FloatArray:
+    """The inverse of what 16 bits make of an array."""
+    words = np.frombuffer(data, "<i2").astype(np.int64).reshape(shape[0] + 1, shape[1])
+    if (np.abs(words[0]) > _LARGEST_EXPONENT).any():
+        raise BundleError("the bundle is malformed: an exponent out of its range")
+    return from_columns16(words[0], words[1:])
 
 
 def _plan(

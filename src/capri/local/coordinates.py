@@ -134,8 +134,12 @@ def span_state(features: LowRankFeatures) -> tuple[dict[str, Any], Arrays]:
     kernels, arrays = basis.state()
     arrays.pop("table", None)
     _check_scales(arrays)
-    for side in _SIDES:
+    for side, used in zip(_SIDES, (basis.left, basis.right), strict=True):
         check_kernel(kernels[side])
+        # Features that no product needs stay here; one is left, to tell how many rows there are.
+        most = max(1, int(used.max(initial=0)))
+        arrays[f"{side}.transform"] = arrays[f"{side}.transform"][:, :most]
+        arrays[f"{side}.offset"] = arrays[f"{side}.offset"][:most]
         constant, pivots = not arrays[f"{side}.offset"].size, f"{side}.pivots"
         if constant or _is_identity(arrays[pivots]):
             del arrays[pivots]

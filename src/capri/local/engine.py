@@ -16,6 +16,7 @@ finds an epoch that has ended makes it, to the same bits, and the first to commi
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from functools import partial
@@ -33,6 +34,7 @@ from capri.errors import DataError, HorizonError, StorageError
 from capri.learners.learner import PracticalLearner
 from capri.local import wire
 from capri.local.bundle import make_bundle
+from capri.local.noted import note_bundle
 from capri.local.reports import (
     EpochReports,
     EpochSum,
@@ -49,6 +51,7 @@ from capri.store.repository import (
     drop_laws,
     kept_version,
 )
+from capri.store.reservation import Reservation
 from capri.store.view import LEARNT, OPEN, WAITING, EpochRow, Unit
 
 Result = TypeVar("Result")
@@ -60,8 +63,13 @@ _TURNS = 1000
 class ReportEngine:
     """Takes reports, ends epochs, makes readings. For one thread at a time."""
 
-    def __init__(self, state: ReportState, horizon: int | None) -> None:
+    def __init__(
+        self, state: ReportState, horizon: int | None, reservation: Reservation | None = None
+    ) -> None:
+        """``reservation``: in the ledger of an organisation, which is told of every bundle."""
         self.state, self.repository, self._horizon = state, state.repository, horizon
+        self.judged: Counter[int] = Counter()  # by this process, for its operator
+        self._reservation = reservation
         self.settle()
 
     def __repr__(self) -> str:
@@ -99,6 +107,7 @@ class ReportEngine:
             found = self._repeated(partial(self._receive, rows[start:], undamaged[start:]))
             statuses[start : start + len(found)] = found
             start += len(found)
+        self.judged.update(statuses.tolist())
         self.settle()
         return statuses
 
@@ -310,6 +319,9 @@ class ReportEngine:
         else:
             assert isinstance(course.learner, PracticalLearner)
             bundle = make_bundle(self.state.versions[current], plan, course.learner.conduct())
+        if self._reservation is not None:
+            read = [*self.state.head["releases"], *releases]
+            note_bundle(self._reservation, self.state.base, plan, read)
         for epoch in closed:
             course.learner.drop(epoch)
         carried = [bundle[-32:][:CARRIED].hex()] if bundle else []
@@ -361,8 +373,10 @@ class ReportEngine:
         Only the first is handed out before any report arrives: as many more answer it as are under
         way at once, and messages for so many are shaped otherwise.
         """
-        wait = self.state.terms.wait
-        return wait if isinstance(wait, int) and number == 1 else 0
+        wait, most = self.state.terms.wait, self._horizon
+        if not isinstance(wait, int) or number > 1:
+            return 0
+        return wait if most is None else max(0, min(wait, most - self.state.course.length(1, 0)))
 
     # -- operating --------------------------------------------------------------------------------
 

@@ -8,8 +8,9 @@ judged by its bytes and by what is public; nothing that is not accepted changes 
 """
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import IntEnum
 from math import ceil, isqrt, sqrt
 from pathlib import Path
@@ -19,7 +20,7 @@ import numpy as np
 
 from capri.arrays import BoolArray, IntArray
 from capri.checks import is_whole
-from capri.epoch.plan import EpochPlan, Release
+from capri.epoch.plan import EpochPlan, Notice, Release
 from capri.errors import DataError, HorizonError, StorageError
 from capri.files import write_atomically
 from capri.local import wire
@@ -131,6 +132,37 @@ class EpochReports:
     def start_anew(self) -> None:
         """After a reading: what was read is in no later one."""
         self.total, self.unread = np.zeros(self.plan.dimension, dtype=np.int64), 0
+
+
+# Reports that may be on their way at once: people between a decision and its reward.
+_UNDER_WAY = 10_000
+# A share of stale reports that an operator should know of, and from how many on it is told.
+_STALE, _FEW = 0.05, 500
+
+
+def waited_for(given: int | timedelta | None, *, mixed: bool) -> int | timedelta:
+    """``reward_wait``, or what is right where nothing is known of it; a mixed batch is whole."""
+    if given is not None:
+        return given
+    return 0 if mixed else _UNDER_WAY
+
+
+def stale_notices(judged: Mapping[int, int]) -> tuple[Notice, ...]:
+    """That too many reports come too late, if they do: four deviations above a share of 5 %.
+
+    Of reports by status. Statuses are public: they depend on bundles and on times alone.
+    """
+    stale = judged.get(ReportStatus.STALE, 0)
+    count = stale + judged.get(ReportStatus.ACCEPTED, 0)
+    if count < _FEW or stale <= _STALE * count + 4 * sqrt(_STALE * (1 - _STALE) * count):
+        return ()
+    text = (
+        f"{stale} of {count} reports came after the bundle that they answer was closed: nothing is "
+        "learnt from them. Devices hold bundles for longer than reward_wait. Wait for as many "
+        "reports as are under way at once, or for the time from a decision to its report"
+    )
+    numbers = {"stale": float(stale), "reports": float(count)}
+    return (Notice(kind="stale reports", text=text, numbers=numbers),)
 
 
 def token_bytes(rows: wire.Messages) -> list[bytes]:

@@ -160,7 +160,7 @@ def read_header(data: bytes) -> dict[str, Any]:
             raise BundleError(f"the bundle is malformed: {name} is of another type")
     if not (
         isinstance(header["conduct"]["law"], dict)
-        and all(isinstance(each, list) and len(each) == 2 for each in header["arrays"])
+        and all(isinstance(each, list) and len(each) in (2, 3) for each in header["arrays"])
         and all(isinstance(each[1], list) for each in header["arrays"])
     ):
         raise BundleError("the bundle is malformed: arrays and law are lists and an object")

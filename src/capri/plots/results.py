@@ -294,9 +294,11 @@ def _draw_columns(axes: Axes, columns: "Sequence[ColumnEffect]", *, known: bool)
 
 
 def audit_figure(result: "AuditResult", *, footnote: str) -> Figure:
-    """Histograms of the attack on the release, with the bell curves that the claim predicts.
+    """Histograms of the attack on the release, with the curves that the claim predicts.
 
-    A claim of ``mu`` says: two unit Gaussians whose means are ``mu`` apart.
+    A claim of ``mu`` says: two unit Gaussians whose means are ``mu`` apart. A claim of a pure
+    epsilon says: Laplace noise of scale 1 at ``epsilon`` apart, of which a statistic tells a share
+    between -1 and 1.
     """
     figure = style.new_figure(9.5, 5.8, _headline(result), footnote)
     figure.subplots_adjust(left=0.065, right=0.975)
@@ -315,17 +317,20 @@ def audit_figure(result: "AuditResult", *, footnote: str) -> Figure:
     frame = np.quantile(np.abs(both), 0.999) * 1.1 + 0.5
     bins = np.linspace(-frame, frame, _bins(attack.trials) + 1)
     points = np.linspace(-frame, frame, 400)
-    tallest = 0.5
+    tallest, told = 0.5, result.claimed / 2 if result.delta else 0.25
     for side, values, colour, label in (
         (-1, worlds[0], COLOURS[0], "reward as low\nas possible"),
         (1, worlds[1], COLOURS[1], "reward as high\nas possible"),
     ):
-        centre = side * result.claimed / 2
+        centre = side * told
         heights, _, _ = axes.hist(
             values, bins.tolist(), density=True, color=colour, alpha=0.3, linewidth=0
         )
         tallest = max(tallest, 1.1 * float(np.max(heights)))
-        axes.plot(points, _bell(points - centre), color=colour, linewidth=2.2)
+        if result.delta:
+            axes.plot(points, _bell(points - centre), color=colour, linewidth=2.2)
+        else:
+            axes.stairs(_shares(side * bins, result.epsilon), bins, color=colour, linewidth=2.2)
         axes.annotate(
             label, (centre + 0.75 * side, _bell(np.array(0.75))), xytext=(26 * side, 14),
             textcoords="offset points", size=10.5, color=colour,
@@ -339,22 +344,39 @@ def audit_figure(result: "AuditResult", *, footnote: str) -> Figure:
         color=style.QUIET, xycoords=axes.get_xaxis_transform(), textcoords="offset points",
     )  # fmt: skip
     axes.set_xlim(-frame, frame)
-    axes.set_xlabel("the attacker's statistic, in standard deviations of the noise")
+    axes.set_xlabel(
+        "the attacker's statistic, in standard deviations of the noise"
+        if result.delta
+        else "the attacker's statistic, as a share of epsilon"
+    )
     axes.set_ylabel("density", size=11)
     return figure
 
 
 def _headline(result: "AuditResult") -> str:
     words = "Passed" if result.passed else "FAILED: an attack proves more loss than is claimed"
+    claimed, proven = (
+        (f", mu {result.claimed:.3f}", f", mu {result.proven:.3f}") if result.delta else ("", "")
+    )
     return (
         f"{words}. {result.model.capitalize()} model, {100 * result.confidence:g} % confidence\n"
-        f"claimed  epsilon {result.epsilon:.3g}, mu {result.claimed:.3f}     "
-        f"proven by attack  epsilon {result.proven_epsilon:.3g}, mu {result.proven:.3f}"
+        f"claimed  epsilon {result.epsilon:.3g}{claimed}     "
+        f"proven by attack  epsilon {result.proven_epsilon:.3g}{proven}"
     )
 
 
 def _bell(x: FloatArray) -> FloatArray:
     return np.asarray(np.exp(-(x**2) / 2) / sqrt(2 * pi))
+
+
+def _shares(edges: FloatArray, epsilon: float) -> FloatArray:
+    """Density in each bin of ``2 x / epsilon`` within [-1, 1], ``x`` Laplace around ``epsilon/2``.
+
+    ``P(share <= s) = e^(-epsilon (1 - s) / 2) / 2`` from -1 to 1; the other half is 1 itself. Edges
+    that fall are those of the mirrored world.
+    """
+    below = np.where(edges < 1, np.exp(-epsilon * (1 - np.minimum(edges, 1.0)) / 2) / 2, 1.0)
+    return np.asarray(np.diff(np.where(edges < -1, 0.0, below)) / np.diff(edges))
 
 
 def _bins(trials: int) -> int:

@@ -104,6 +104,19 @@ class Gate:
             )
         return event
 
+    def plan(
+        self,
+        layout: Layout,
+        *,
+        epoch: int,
+        participants: int,
+        model: PrivacyModel = PrivacyModel.JOINT,
+    ) -> None:
+        """The same, and an organisation's ledger notes it where there is one."""
+        event = self.check(layout, epoch=epoch, participants=participants, model=model)
+        if event is not None and self._ledger is not None:
+            self._ledger.plan(event)
+
     def release(
         self,
         total: IntArray,

@@ -1,9 +1,9 @@
 """What was spent, by whom, under which model. Releases are immutable events."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from math import ceil, inf, isfinite, sqrt
-from typing import Any
+from typing import Any, Protocol
 
 from capri.errors import BudgetError
 from capri.files import html_table, text_table
@@ -146,6 +146,19 @@ class PriorEvent:
         return asdict(self)
 
 
+class Reserved(Protocol):
+    """What is held for a source in its organisation's ledger (:mod:`capri.store.organisation`)."""
+
+    def plan(self, event: ReleaseEvent, released: Iterable[ReleaseEvent] = ()) -> None:
+        """Note what a release will cost, before its data; and what was released since."""
+
+    def release(self, released: Iterable[ReleaseEvent]) -> None:
+        """Note what was released."""
+
+    def standing(self) -> dict[str, Any]:
+        """What a certificate says of the population."""
+
+
 class Ledger:
     """Append-only account of a policy.
 
@@ -162,11 +175,13 @@ class Ledger:
         epochs_of: Callable[[UserId], Mapping[int, int]] | None = None,
         tolerance: float = _TOLERANCE,
         prior: PriorEvent | None = None,
+        reservation: Reserved | None = None,
     ) -> None:
         """``composition``: the factor on Gaussian noise of ``contributions`` of one user.
 
         ``epochs_of``: a user's contributions by epoch, where the policy knows its users.
         ``tolerance``: 0 for a device, which did not make the calibration itself.
+        ``reservation``: in an organisation's ledger, which counts all sources of its people.
         """
         self._tolerance = tolerance
         self._budget = budget
@@ -176,6 +191,7 @@ class Ledger:
         self._releases = ceil(composition**2)
         self._epochs_of = epochs_of
         self._prior = prior
+        self.reservation = reservation
         self._events: tuple[ReleaseEvent, ...] = ()
 
     def __repr__(self) -> str:
@@ -264,6 +280,16 @@ class Ledger:
         if (pure := event.pure(self._contributions)) is not None:
             return Spending(epsilon=pure, delta=0.0, mu=None)
         return self._gaussian(event.mu * self._composition, event.rank * self._releases)
+
+    def plan(self, event: ReleaseEvent) -> None:
+        """Have the organisation's ledger note an event, before any of its data; refused there."""
+        if self.reservation is not None:
+            self.reservation.plan(event, self._events)
+
+    def settle(self) -> None:
+        """Have the organisation's ledger note what was released since the last plan."""
+        if self.reservation is not None:
+            self.reservation.release(self._events)
 
     def record(self, event: ReleaseEvent) -> None:
         """Add an event before its release, or stop the release: the budget is what it is."""

@@ -95,6 +95,9 @@ class PrivateKernelRidge(
         Number of rows that ``partial_fit`` is planned for.
     weight_bound : float
         Largest ``sample_weight``; larger ones are cut. A row of this weight counts in full.
+    ledger, population : OrganisationLedger or its address, and a name
+        Every fit is counted there beside all else that is done with these people, and refused
+        before its first sum where their budget does not allow it.
 
     Bounds that are not given are taken from the data, with a :class:`PrivacyLeakWarning` and
     without a certificate.
@@ -109,6 +112,8 @@ class PrivateKernelRidge(
     kernel: Any = "auto"  # may be given by its place
     y_bounds: Any = field(default=None, kw_only=True)
     stream_rows: int = field(default=100_000, kw_only=True)
+    ledger: Any = field(default=None, kw_only=True)
+    population: str | None = field(default=None, kw_only=True)
 
     # -- fitting ----------------------------------------------------------------------------------
 
@@ -146,6 +151,7 @@ class PrivateKernelRidge(
             if rows == 0 and engine.estimates:
                 continue
             plan = engine.plan(lot, rows)
+            gate.plan(plan.layout, epoch=plan.number, participants=rows)
             engine.learn(plan, source.total(plan.total), gate)
         self._adopt(engine, ledger, private=not streams.simulated)
 
@@ -190,7 +196,7 @@ class PrivateKernelRidge(
                     "call fit to begin anew under another budget"
                 )
             if options.budget is not None:
-                ledger = ledger or options.ledger()  # none after reports
+                ledger = options.going_on(ledger)
                 warn_of_leak(
                     "rows after a release make a further one: the guarantee holds if they are of "
                     "other people than those before"
@@ -199,6 +205,8 @@ class PrivateKernelRidge(
             streams, ledger = options.streams(), options.ledger()
             engine = options.engine(streams, one_block(X, y), options.stream_rows)
         plan = engine.plan(EVERYONE, options.stream_rows)
+        gate = Gate(noise_source(streams.noise), ledger)
+        gate.plan(plan.layout, epoch=plan.number, participants=options.stream_rows)
         return OpenRows(
             engine=engine,
             plan=plan,
@@ -305,6 +313,8 @@ class PrivateKernelRidge(
             support=engine.support(),
         )
         self.ledger_ = ledger
+        if ledger is not None:
+            ledger.settle()
         self._engine = engine
         self.kernel_ = setting.basis.kernel
         self.rank_ = setting.basis.rank

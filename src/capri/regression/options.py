@@ -5,6 +5,7 @@ What is not given is taken from the data, with a warning, and costs the fit its 
 
 from dataclasses import dataclass, replace
 from math import inf, sqrt
+from secrets import token_hex
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from capri.family import table_family
 from capri.features import Basis, spectral_basis
 from capri.kernels import RBF, Kernel, Matern
 from capri.privacy.budget import Budget, warn_of_large_delta
+from capri.privacy.filters import Charge
 from capri.privacy.ledger import Ledger
 from capri.regression.design import SIGNAL, RowDistribution, choose_stages, matrix_root
 from capri.regression.engine import FitEngine, Setting
@@ -32,6 +34,7 @@ from capri.regression.sources import RowSource
 from capri.regression.stage import MARGIN, Targets
 from capri.regression.tables import categories_of, checked_bounds, encoded, schema_of, schema_rows
 from capri.schema import Schema
+from capri.store.reservation import Reservation, joined
 from capri.streams import Streams
 
 # Public rows that stand for the law of X: some for each row of the data, within limits.
@@ -72,6 +75,7 @@ class Options:
     schema: Schema | None = None
     weight_bound: float = 1.0
     called_by: str | None = None
+    place: tuple[Any, Any] = (None, None)  # an organisation's ledger, and a population there
 
     @property
     def from_data(self) -> tuple[str, ...]:
@@ -95,10 +99,22 @@ class Options:
             ) from None
 
     def ledger(self) -> Ledger | None:
-        """A new account of the budget; none without privacy."""
+        """A new account of the budget; none without privacy.
+
+        Under an organisation's ledger every fit is a source of its own, reserved here.
+        """
+        place, held = joined(*self.place, self.budget, self.random_state is None, True), None
         if self.budget is None:
             return None
-        return Ledger(self.budget)
+        if place is not None:
+            charge = Charge.of(self.budget, gaussian=True, pure=False)
+            held = Reservation(*place, f"fit-{token_hex(8)}", charge, kind="fit")
+        return Ledger(self.budget, reservation=held)
+
+    def going_on(self, ledger: Ledger | None) -> Ledger | None:
+        """The account of further rows: there is none after reports, and no pickle reserves."""
+        counted = ledger is not None and (ledger.reservation or self.place == (None, None))
+        return ledger if counted else self.ledger()
 
     def streams(self, releases: int = 0) -> Streams:
         """Randomness; warns when it can be repeated, and when another estimator calls the fit.
@@ -296,6 +312,7 @@ def checked(estimator: Any) -> Options:
         schema=schema_of(estimator.X_bounds, estimator.public_X),
         weight_bound=positive("weight_bound", estimator.weight_bound),
         called_by=estimator_around(),
+        place=(getattr(estimator, "ledger", None), getattr(estimator, "population", None)),
         **{name: getattr(estimator, name) for name in _UNCHECKED},
     )
 

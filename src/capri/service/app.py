@@ -30,6 +30,7 @@ from capri.service.auth import (
     ServiceLimits,
 )
 from capri.service.changes import PolicyFile
+from capri.service.counts import HttpCounts
 from capri.service.devices import DeviceHandlers
 from capri.service.endpoint import (
     BINARY,
@@ -121,6 +122,10 @@ ROUTES = (
     Route("POST", "/v1/admin/close", ADMIN, "Close what is due", (messages.CloseRequest,)),
     Route("GET", "/v1/live", OPERATOR, "Live counts, inside the trust boundary"),
     Route("GET", "/metrics", READ, "Public figures for Prometheus", answers=(str,)),
+    Route(
+        "GET", "/metrics/live", OPERATOR,
+        "The same with counts and times of requests, inside the trust boundary", answers=(str,),
+    ),
     Route("GET", "/healthz", None, "Whether the process lives", anywhere=True),
     Route("GET", "/readyz", None, "Whether the store serves", anywhere=True),
     Route("GET", "/v1/policy", READ, "What the policy is, and how far it has come"),
@@ -163,7 +168,7 @@ class Application:
         ``file``: what the policy was described by.
         """
         self._policy, self._name, self._expected, self._file = policy, name, expected, file
-        self._guard = Guard(keys, hosts, limits or ServiceLimits())
+        self._guard, self._http = Guard(keys, hosts, limits or ServiceLimits()), HttpCounts()
         public = page_files() | site_files(site)
         public["/v1/openapi.json"] = Response(encode(document(self._guard.limits)))
         self._endpoints = {
@@ -199,7 +204,7 @@ class Application:
     async def _start(self) -> None:
         if isinstance(self._policy, LocalCapri):
             figures = DeviceFigures(self._policy, self._name)
-            self.handlers = DeviceHandlers(self._policy, self._guard, figures)
+            self.handlers = DeviceHandlers(self._policy, self._guard, figures, self._http)
         else:
             try:
                 await asyncio.to_thread(self._policy.warm)
@@ -209,6 +214,7 @@ class Application:
                 self._policy,
                 self._guard,
                 Figures(self._policy, self._name, self._expected, self._file),
+                self._http,
                 self._file,
             )
         offered = self.handlers.routes | {"/healthz": fixed(Response(encode({"status": "alive"})))}
@@ -216,7 +222,7 @@ class Application:
             handler = offered.get(route.path)
             if handler is None:
                 handler, route = elsewhere(self.handlers.elsewhere), Route(route.method, route.path)
-            self._endpoints[route.path] = Endpoint(self._guard, handler, route)
+            self._endpoints[route.path] = Endpoint(self._guard, handler, route, self._http)
 
 
 def fixed(response: Response) -> Handler:

@@ -12,6 +12,7 @@ value.
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
@@ -23,6 +24,7 @@ from typing import Any
 
 from capri.errors import InDoubtError, StorageError
 from capri.service.auth import RefusalError, ServiceLimits
+from capri.service.counts import Histogram
 from capri.service.endpoint import note
 from capri.store.transaction import GivenUpError, beginning
 
@@ -81,7 +83,10 @@ class MicroBatcher:
         ``item_bytes``: those of an item that waits, at most. ``stored``: the work is done in
         transactions of a store, and begins with the first of them.
         """
-        self._work, self.limits = work, limits
+        self._work, self.limits, self.name = work, limits, name
+        # For operators: items that were done, requests told no, calls that failed, their time.
+        self.counts: Counter[str] = Counter()
+        self.seconds = Histogram()
         self._item_bytes, self._stored = item_bytes, stored
         self._asked: dict[_Ticket, None] = {}
         self._queue: SimpleQueue[_Ticket | None] = SimpleQueue()
@@ -107,6 +112,7 @@ class MicroBatcher:
             or self.waiting_bytes + size > self.limits.waiting_bytes
         ):
             note(logging.WARNING, _MUCH)
+            self.counts["refused"] += 1
             raise RefusalError(503, _FULL, wait=1)
         self.waiting += count
         self.waiting_bytes += size
@@ -130,6 +136,7 @@ class MicroBatcher:
 
     def _refuse(self, ticket: _Ticket, why: str) -> None:
         if not ticket.future.done() and self._give_up(ticket):
+            self.counts["refused"] += 1
             ticket.future.set_exception(RefusalError(503, why, wait=1))
 
     def _hurry(self) -> None:
@@ -159,12 +166,17 @@ class MicroBatcher:
         for thread in self._threads:
             thread.join(30.0)
 
-    def _deliver(self, taken: list[_Ticket], results: dict[_Ticket, list[Any]]) -> None:
+    def _deliver(
+        self, taken: list[_Ticket], results: dict[_Ticket, list[Any]], took: float
+    ) -> None:
         made = [outcome for each in results.values() for outcome in each]
         if any(isinstance(outcome, StorageError) for outcome in made):
             self.failed = time.monotonic()
+            self.counts["failed"] += 1
         elif any(not isinstance(outcome, BaseException) for outcome in made):
             self.done = time.monotonic()
+            self.counts["done"] += len(made)
+        self.seconds.observe(took)
         for ticket in taken:
             self.waiting -= ticket.size
             self.waiting_bytes -= REQUEST_BYTES + ticket.size * self._item_bytes
@@ -194,7 +206,7 @@ class MicroBatcher:
             results = self._results(taken)
             took = time.perf_counter() - began
             expected = len(taken) + self._queue.qsize()
-            self._loop.call_soon_threadsafe(self._deliver, taken, results)
+            self._loop.call_soon_threadsafe(self._deliver, taken, results, took)
             if ended:
                 return
 

@@ -1,12 +1,15 @@
 """Handlers of an aggregator: bundles for devices, reports from them."""
 
 import asyncio
+import gzip
+from functools import lru_cache, partial
 from typing import Any
 
 from capri.local.aggregator import LocalCapri
 from capri.local.reports import ReportStatus
 from capri.service.auth import Guard
 from capri.service.batch import MicroBatcher
+from capri.service.counts import HttpCounts
 from capri.service.endpoint import BINARY, Handler, Request, Response
 from capri.service.figures import DeviceFigures
 from capri.service.handlers import (
@@ -25,6 +28,13 @@ from capri.service.messages import (
     read_public,
     read_reports,
 )
+from capri.service.metrics import live_text, public_text
+
+
+@lru_cache(maxsize=1)
+def _compressed(data: bytes) -> bytes:
+    """Once for each bundle; without a time in it, so that workers send the same."""
+    return gzip.compress(data, mtime=0)
 
 
 class DeviceHandlers:
@@ -39,9 +49,12 @@ class DeviceHandlers:
         "POST /v1/reports takes what they report"
     )
 
-    def __init__(self, aggregator: LocalCapri, guard: Guard, figures: DeviceFigures) -> None:
+    def __init__(
+        self, aggregator: LocalCapri, guard: Guard, figures: DeviceFigures, http: HttpCounts
+    ) -> None:
         """Within a running event loop, which the micro-batcher answers to."""
         self._aggregator, self._guard, self._figures = aggregator, guard, figures
+        self._http = http
         self._batcher = MicroBatcher("reports", self._receive, guard.limits)
 
     @property
@@ -53,7 +66,10 @@ class DeviceHandlers:
             "/v1/reports": self._reports,
             "/v1/admin/catalogue": self._replace_actions,
             "/v1/admin/close": self._close_epoch,
-            "/metrics": metrics_of(self._figures),
+            "/metrics": metrics_of(partial(public_text, self._figures)),
+            "/metrics/live": metrics_of(
+                partial(live_text, self._figures, self._http, [self._batcher], None)
+            ),
             "/readyz": readiness(self._figures.check, self._figures.mode),
         }
 
@@ -66,11 +82,20 @@ class DeviceHandlers:
         return [ReportStatus(code) for code in self._aggregator.receive_many(reports).tolist()]
 
     async def _bundle(self, request: Request) -> Response:
-        """The same bytes for everybody."""
+        """The same bytes for everybody, or that they are those which the device has."""
         self._guard.admit(request.holder, 1)
         data = await asyncio.to_thread(self._aggregator.bundle)
-        digest = (b"etag", b'"' + data[-32:].hex().encode() + b'"')
-        return Response(data, kind=BINARY, headers=(digest,))
+        digest = data[-32:].hex().encode()
+        short = b"gzip" in request.headers.get(b"accept-encoding", b"").lower()
+        tag = b'"' + digest + (b'-gzip"' if short else b'"')  # another tag for other bytes
+        # Asked for each time: a device that has the newest bundle is told so in a few bytes.
+        headers = [(b"etag", tag), (b"cache-control", b"no-cache"), (b"vary", b"accept-encoding")]
+        if digest in request.headers.get(b"if-none-match", b""):
+            return Response(b"", 304, BINARY, tuple(headers))
+        if short:
+            headers.append((b"content-encoding", b"gzip"))
+            data = await asyncio.to_thread(_compressed, data)
+        return Response(data, kind=BINARY, headers=tuple(headers))
 
     async def _reports(self, request: Request) -> Response:
         """One, or many; durable before the answer."""

@@ -9,8 +9,11 @@ learns nothing by it.
 """
 
 import logging
+import os
+import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 from msgspec import Struct
@@ -25,6 +28,7 @@ from capri.errors import (
     StorageError,
 )
 from capri.service.auth import ADMIN, DEVICES, OPERATOR, READ, Guard, Headers, Holder, RefusalError
+from capri.service.counts import HttpCounts
 from capri.service.messages import ErrorAnswer, ErrorDetail, encode
 
 Scope = MutableMapping[str, Any]
@@ -61,6 +65,7 @@ class Request(Struct):
     body: bytes = b""
     kind: bytes = JSON
     receive: Receive | None = None
+    headers: Headers = {}
 
     def take_body(self) -> bytes:
         """The body, which is not kept: what waits for the store has been read."""
@@ -102,8 +107,12 @@ class Route(NamedTuple):
 class Endpoint:
     """The handler of a route, behind a guard."""
 
-    def __init__(self, guard: Guard, handler: Handler, route: Route) -> None:
+    def __init__(
+        self, guard: Guard, handler: Handler, route: Route, counts: HttpCounts | None = None
+    ) -> None:
+        """``counts``: of requests, for operators."""
         self._guard, self._handler = guard, handler
+        self._path, self._counted = route.path, counts
         self._method, self._role = route.method, route.role
         self._anywhere, self._devices = route.anywhere, route.devices
         # Handlers of decisions and rewards count what is in a request.
@@ -112,6 +121,16 @@ class Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request in, and its answer out."""
+        began = time.perf_counter()
+        name = request_id.set(_named(scope["headers"]))
+        try:
+            status = await self._answer(scope, receive, send)
+        finally:
+            request_id.reset(name)
+        if self._counted is not None:
+            self._counted.note(self._path, status, time.perf_counter() - began)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> int:
         reads = unread = self._method == "POST"
         try:
             headers: Headers = dict(scope["headers"])
@@ -123,7 +142,7 @@ class Endpoint:
                 unread = True
                 response = self._other_method(scope["method"])
             else:
-                request = Request(self._holder(headers), receive=receive)
+                request = Request(self._holder(headers), receive=receive, headers=headers)
                 if reads:
                     request.kind = self._kind(headers)
                     request.body = await self._body(headers, receive)
@@ -134,6 +153,7 @@ class Endpoint:
         if self._devices:
             response.headers += _CORS
         await respond(response, send, close=unread and response.status >= 400)
+        return response.status
 
     def _holder(self, headers: Headers) -> Holder:
         """Whose request this is."""
@@ -224,6 +244,23 @@ def error_of(problem: BaseException) -> tuple[int, ErrorDetail]:
     return 500, ErrorDetail("something failed here: the log of the service names its kind")
 
 
+# The name of the request that is answered now: the caller's own if it says nothing, else a new one.
+request_id: ContextVar[bytes] = ContextVar("request_id", default=b"")
+_RANDOM = re.compile(rb"[0-9a-fA-F-]{16,40}")
+
+
+def _named(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """What a request is called in the log and in its answer.
+
+    A name that may say whose request it is would stand in the log: only digits as of random
+    numbers are taken over. Ours are random, too: a number that counts up tells of others.
+    """
+    for name, value in headers:
+        if name == b"x-request-id" and _RANDOM.fullmatch(value):
+            return value
+    return os.urandom(8).hex().encode()
+
+
 _noted: dict[str, float] = {}
 
 
@@ -237,11 +274,13 @@ def note(level: int, text: str) -> None:
 
 async def respond(response: Response, send: Send, *, close: bool = False) -> None:
     """Send an answer."""
+    told = {name for name, _ in response.headers}
     headers = [
         (b"content-type", response.kind),
         (b"content-length", str(len(response.body)).encode()),
         (b"content-security-policy", response.policy),
-        *_SAFE,
+        *(each for each in _SAFE if each[0] not in told),
+        (b"x-request-id", request_id.get() or _named(())),
         *response.headers,
     ]
     if close:

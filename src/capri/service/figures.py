@@ -249,35 +249,3 @@ class DeviceFigures(Figures):
                 {"epoch": each.epoch, "participants": each.length} for each in aggregator.epochs
             ],
         }
-
-
-def metrics(figures: Figures) -> str:
-    """Public figures in Prometheus's text format. Of rewards only what was released."""
-    progress, epochs, ledger = figures.progress(), figures.epochs(), figures.ledger()
-    last = epochs[-1] if epochs else {}
-    taking = [epoch for epoch in progress["under_way"] if epoch["open"]]
-    series: list[tuple[str, str, str, float | None]] = [
-        ("decisions_total", "counter", "Decisions taken.", progress["decided"]),
-        ("releases_total", "counter", "Epochs released.", len(epochs)),
-        ("releases_missed_total", "counter", "Releases that were not ready at their moment.",
-         progress.get("missed")),
-        ("epochs_waiting", "gauge", "Epochs that wait for rewards.",
-         len(progress["under_way"]) - len(taking)),
-        ("epoch_length", "gauge", "Planned decisions of the epoch under way.",
-         taking[0]["length"] if taking else None),
-        ("epoch_taken", "gauge", "Decisions of the epoch under way.",
-         taking[0]["taken"] if taking else None),
-        ("noise_scale", "gauge", "Noise of the last release.", last.get("noise_scale")),
-        ("width", "gauge", "Typical width after the last release.", last.get("width")),
-        ("active_share", "gauge", "Share of pairs in play.", last.get("active_share")),
-        ("response_rate", "gauge", "Response rate, as released.", last.get("response_rate")),
-        ("epsilon_budget", "gauge", "What each user is promised.", ledger["budget"]["epsilon"]),
-        ("epsilon_spent", "gauge", "What a user can have lost.", ledger["spent"]["epsilon"]),
-        ("notices", "gauge", "Things that do not fit.", len(figures.policy()["notices"])),
-    ]  # fmt: skip
-    lines = []
-    for name, kind, text, value in series:
-        if value is not None:
-            lines += [f"# HELP capri_{name} {text}", f"# TYPE capri_{name} {kind}"]
-            lines.append(f"capri_{name} {value:.10g}")
-    return "\n".join(lines) + "\n"

@@ -6,6 +6,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import compress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,9 +18,10 @@ from capri.joint.policy import Capri
 from capri.service.auth import Guard, RefusalError, RewardQuota
 from capri.service.batch import Leave, MicroBatcher, Work
 from capri.service.changes import PolicyFile
+from capri.service.counts import HttpCounts
 from capri.service.decisions import BulkPolicy
 from capri.service.endpoint import Handler, Request, Response, error_of
-from capri.service.figures import Figures, metrics
+from capri.service.figures import Figures
 from capri.service.messages import (
     CatalogueRequest,
     CloseRequest,
@@ -38,6 +40,8 @@ from capri.service.messages import (
     read_one,
     read_public,
 )
+from capri.service.metrics import KIND as METRICS
+from capri.service.metrics import live_text, public_text
 from capri.service.monitoring import LiveCounts
 from capri.service.tables import actions_from
 
@@ -62,14 +66,19 @@ class JointHandlers:
     )
 
     def __init__(
-        self, policy: Capri, guard: Guard, figures: Figures, file: PolicyFile | None = None
+        self,
+        policy: Capri,
+        guard: Guard,
+        figures: Figures,
+        http: HttpCounts,
+        file: PolicyFile | None = None,
     ) -> None:
         """Within a running event loop, which micro-batchers answer to."""
         self._policy, self._guard, self._limits = policy, guard, guard.limits
         self._figures, self._file = figures, file
         schema = policy.contexts.schema
         assert schema is not None  # as every policy file has it
-        self.live = LiveCounts(lambda: policy.problem, schema)
+        self.live, self._http = LiveCounts(lambda: policy.problem, schema, http), http
         self._bulk = bulk = BulkPolicy(policy, self.live.columns.note, self.live.outside)
         self._quota = RewardQuota(guard.limits.rewards_each)
         self.item_bytes = bulk.item_bytes
@@ -108,7 +117,10 @@ class JointHandlers:
             "/v1/admin/settings": self._change,
             "/v1/admin/mode": self._set_mode,
             "/v1/admin/close": self._close_epoch,
-            "/metrics": metrics_of(self._figures),
+            "/metrics": metrics_of(partial(public_text, self._figures)),
+            "/metrics/live": metrics_of(
+                partial(live_text, self._figures, self._http, self.batchers, self.live)
+            ),
             "/readyz": readiness(self._check, self._figures.mode),
         }
 
@@ -132,7 +144,7 @@ class JointHandlers:
 
     async def decide(self, request: Request) -> Response:
         """``POST /v1/decisions``."""
-        began, size = time.perf_counter(), len(request.body)
+        size = len(request.body)
         visit = read_one(request.take_body(), DecisionRequest, self._limits.deepest)
         self._check_visit(visit)
         self._guard.admit(request.holder, 1)
@@ -143,12 +155,11 @@ class JointHandlers:
         if isinstance(made, BaseException):
             raise made
         self.live.visits([made.status])
-        self.live.took("decisions", time.perf_counter() - began)
         return Response(encode(made))
 
     async def decide_many(self, request: Request) -> Response:
         """``POST /v1/decisions:batch``."""
-        began, size = time.perf_counter(), len(request.body)
+        size = len(request.body)
         visits = self._listed(request, DecisionRequest)
         places = self._sound(visits, DecisionRequest, self._check_visit)
         self._guard.admit(request.holder, max(1, len(visits)))
@@ -166,7 +177,6 @@ class JointHandlers:
         )
         statuses, body = _told(visits, places, DecisionAnswer)
         self.live.visits(statuses)
-        self.live.took("batches", time.perf_counter() - began)
         return Response(body)
 
     def _check_visit(self, visit: DecisionRequest) -> None:
@@ -181,7 +191,6 @@ class JointHandlers:
         """``POST /v1/rewards``: one, or a list."""
         if is_list(request.body):
             return await self._reward_many(request)
-        began = time.perf_counter()
         item = read_one(request.take_body(), RewardRequest, self._limits.deepest)
         self._check_reward(item)
         self._bulk.read_rewards([item])
@@ -191,11 +200,10 @@ class JointHandlers:
         if isinstance(outcome, BaseException):
             raise outcome
         self.live.rewards([outcome.status])
-        self.live.took("rewards", time.perf_counter() - began)
         return Response(encode(outcome))
 
     async def _reward_many(self, request: Request) -> Response:
-        began, size = time.perf_counter(), len(request.body)
+        size = len(request.body)
         items = self._listed(request, RewardRequest)
         places = self._sound(items, RewardRequest, self._check_reward)
         if size > _SMALL * len(items):
@@ -203,7 +211,6 @@ class JointHandlers:
         await self._bring(places, items, request)
         statuses, body = _told(items, places, RewardAnswer)
         self.live.rewards(statuses)
-        self.live.took("reward batches", time.perf_counter() - began)
         return Response(body)
 
     def _check_reward(self, item: RewardRequest) -> None:
@@ -367,12 +374,11 @@ def reading(compute: Callable[[], Any]) -> Handler:
     return handle
 
 
-def metrics_of(figures: Figures) -> Handler:
+def metrics_of(text: Callable[[], bytes]) -> Handler:
     """For Prometheus."""
 
     async def handle(_: Request) -> Response:
-        text = await asyncio.to_thread(metrics, figures)
-        return Response(text.encode(), kind=b"text/plain; version=0.0.4; charset=utf-8")
+        return Response(await asyncio.to_thread(text), kind=METRICS)
 
     return handle
 

@@ -18,6 +18,7 @@ from capri.epoch.plan import EpochRecord, Notice
 from capri.epoch.problem import Problem
 from capri.epoch.rewards import RewardScale, RewardTerms
 from capri.schema import Schema
+from capri.service.counts import HttpCounts
 from capri.service.decisions import (
     ABSENT,
     NO_RECORD,
@@ -46,7 +47,6 @@ _TOLD = {
 }
 _UNSETTLED = ("refused", "in doubt")  # items of which nothing is known to be done
 _COUNTED = ("served", "shadow")  # visits whose rewards are of use
-_KEPT = 2000  # latencies that quantiles are of
 _MINUTES = 60
 
 
@@ -195,14 +195,16 @@ def _wait(terms: RewardTerms) -> str:
 class LiveCounts:
     """Counts of one process since it started."""
 
-    def __init__(self, problem: Callable[[], Problem], schema: Schema) -> None:
-        """``problem``: what is served now; its terms may change."""
+    def __init__(
+        self, problem: Callable[[], Problem], schema: Schema, http: HttpCounts | None = None
+    ) -> None:
+        """``problem``: what is served now; its terms may change. ``http``: of requests."""
         self._since, self._problem = time.time(), problem
+        self._http = http or HttpCounts()
         self.columns = ColumnCounts(schema)
         self._outside = 0
         self._visits: Counter[str] = Counter()
         self._rewards: Counter[str] = Counter()
-        self._seconds: dict[str, deque[float]] = {}
         self._minutes: deque[tuple[int, int]] = deque(maxlen=_MINUTES)
 
     def visits(self, statuses: list[str]) -> None:
@@ -237,13 +239,6 @@ class LiveCounts:
         problem = self._problem()
         return [*live_alarms(problem.rewards, problem.scale, self.seen())]
 
-    def took(self, what: str, seconds: float) -> None:
-        """How long a request took."""
-        kept = self._seconds.get(what)
-        if kept is None:
-            kept = self._seconds[what] = deque(maxlen=_KEPT)
-        kept.append(seconds)
-
     def to_dict(self) -> dict[str, Any]:
         """For an operator's eyes."""
         return {
@@ -254,16 +249,5 @@ class LiveCounts:
             "alarms": [alarm.to_dict() for alarm in self.alarms()],
             "alarms_mean": OUTSIDE,
             "minutes": [{"minute": minute, "decisions": count} for minute, count in self._minutes],
-            "milliseconds": {
-                what: dict(zip(("p50", "p90", "p99"), _quantiles(kept), strict=True))
-                for what, kept in self._seconds.items()
-            },
+            "milliseconds": self._http.milliseconds(),
         }
-
-
-def _quantiles(seconds: deque[float]) -> list[float]:
-    ordered = sorted(seconds)
-    return [
-        round(1000 * ordered[min(len(ordered) - 1, int(share * len(ordered)))], 3)
-        for share in (0.5, 0.9, 0.99)
-    ]

@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import logging
 import multiprocessing
 import os
 import signal
@@ -29,12 +28,12 @@ from capri.errors import (
     ConfigurationError,
     InDoubtError,
     KernelWarning,
-    PrivacyLeakWarning,
     StorageError,
 )
 from capri.service.app import Application
 from capri.service.auth import ENVIRONMENT, KeyRing
 from capri.service.changes import PolicyFile
+from capri.service.logs import log_to_standard_error, tell_warning
 from capri.service.settings import Settings, load_settings, read_forecast, write_forecast
 from capri.store.seal import STORE_KEY, key_from
 
@@ -66,6 +65,7 @@ class Start:
     insecure_local: bool
     rollback_guard: str | None = None
     site: Path | None = None
+    json_log: bool = False
 
     def __repr__(self) -> str:
         return f"Start({str(self.file)!r})"
@@ -73,7 +73,7 @@ class Start:
     def _application(self, settings: Settings) -> Application:
         """The application of a worker, in its own process."""
         policy = open_policy(settings, self.store, self.rollback_guard)
-        warnings.showwarning = _tell
+        warnings.showwarning = tell_warning
         made = Application(
             policy,
             name=settings.name,
@@ -90,7 +90,7 @@ class Start:
     def run(self, listening: socket.socket) -> None:
         """Serve at a socket until told to stop, in this process."""
         sys.setswitchinterval(_SWITCH)
-        _log_plainly()
+        log_to_standard_error(as_json=self.json_log)
         settings = load_settings(self.file, thorough=False)
         PatientProtocol.header_seconds = settings.limits.header_seconds
         PatientProtocol.body_seconds = settings.limits.body_seconds
@@ -205,7 +205,7 @@ def serve(
     opened(lambda: _fill(settings, start, new_rollback_guard))
     if forecast and read_forecast(start.file) is None:
         start_process(_forecast, start.file, daemon=True)
-    _log_plainly()
+    log_to_standard_error(as_json=start.json_log)
     listening = _listen(host, port)
     shown = f"[{host}]" if ":" in host else host
     _say(f"capri: {settings.name} at http://{shown}:{listening.getsockname()[1]}/", sys.stdout)
@@ -394,44 +394,3 @@ def _look(loop: asyncio.AbstractEventLoop) -> None:
     for connection in list(PatientProtocol._watched):
         connection.hurry(now)
     PatientProtocol._watch = loop.call_later(_PERIOD, _look, loop)
-
-
-# -- the log --------------------------------------------------------------------------------------
-
-
-def _log_plainly() -> None:
-    """Lines of ours and of the server's to standard error; neither quotes a request."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
-    for name in ("capri", "uvicorn.error", "asyncio"):
-        log = logging.getLogger(name)
-        log.handlers[:] = [handler]
-        log.propagate = False
-        log.setLevel(logging.WARNING)
-        if name != "capri":
-            log.addFilter(_without_traceback)
-
-
-def _tell(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
-    """Notices, which are public, as lines of the log; of any other warning its kind alone."""
-    ours = issubclass(category, KernelWarning | PrivacyLeakWarning)
-    said = str(message) if ours else category.__name__
-    logging.getLogger("capri.service").warning("%s", said)
-
-
-def _without_traceback(record: logging.LogRecord) -> bool:
-    """A traceback may quote what a request held: the kind of a failure is enough."""
-    kind = record.exc_info[0] if isinstance(record.exc_info, tuple) else None
-    record.msg = record.getMessage().partition("\n")[0]
-    record.args = ()
-    if kind is not None:
-        record.msg += f" ({kind.__name__})"
-    record.exc_info = record.exc_text = None
-    return True

@@ -248,21 +248,24 @@ def _reward(given: Given) -> dict[str, Any]:
         )
     return {
         "reward_range": (float(ends[0]), float(ends[1])),
-        "reward_wait": _wait(inner),
+        **_wait(inner),
         "missing_reward": missing,
         "reward_rule": inner.word("rule", [str(each) for each in RewardRule], "first"),
     }
 
 
-def _wait(inner: Given) -> int | timedelta:
-    wait = inner.take("wait", 0)
+def _wait(inner: Given) -> dict[str, int | timedelta]:
+    """Nothing where the file says nothing: each model has a default of its own."""
+    wait = inner.take("wait", None)
+    if wait is None:
+        return {}
     if isinstance(wait, str):
-        return _duration(inner, "wait", wait)
+        return {"reward_wait": _duration(inner, "wait", wait)}
     if not is_number(wait) or not whole_from(0)(wait):
         raise inner.error(
             f"wait must be a number of decisions, or a time such as '2 hours', got {wait!r}", "wait"
         )
-    return int(wait)
+    return {"reward_wait": int(wait)}
 
 
 def _duration(inner: Given, key: str, text: object) -> timedelta:

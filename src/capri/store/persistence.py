@@ -4,17 +4,8 @@ A store is filled, or found to be that of this policy; the one of a curator also
 copy. A file is a snapshot of the policy's repository with its configuration. All that an aggregator
 keeps may be published: reports are private by themselves. So nothing of it is sealed, and an older
 copy harms nobody's privacy.
-
-Two copies of one policy that both go on would count the same users twice and forget each other's
-releases. A policy therefore carries an id, drawn when it is built, and a generation that every save
-raises. It writes over the very file it has written or read last, and over no other.
-
-What this notices: a save over a newer file, over another policy's, or a simulation over either; and
-a second load of one file within a process. What it cannot: two copies that go on side by side, in
-one process or in two, until the second of them saves. Give a policy one process at a time.
 """
 
-import secrets
 import warnings
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
@@ -39,10 +30,14 @@ from capri.learners.options import PracticalOptions
 from capri.learners.presets import Options
 from capri.learners.prior import Observed, stored_prior
 from capri.privacy.certificate import Certificate
+from capri.privacy.filters import Charge
+from capri.privacy.layout import Norm
 from capri.spaces import Actions, Contexts
 from capri.store.codec import packed, unpacked
+from capri.store.history import History, make_room, note_load
 from capri.store.memory import MemoryRepository
 from capri.store.repository import Repository, kept_version
+from capri.store.reservation import Joined, Reservation, check_ledger, joined_values
 from capri.store.rollback import Checkpoint, open_guard
 from capri.store.sql import SqlRepository
 from capri.store.transaction import empty_store, open_database
@@ -74,6 +69,7 @@ class Configuration:
     options: Options
     blocks: bool | None  # as it was asked for
     observed: Observed | None  # what is known beforehand
+    joined: Joined | None = None  # whose ledger it is in, and of which population
 
     def now(self, problem: Problem) -> "Configuration":
         """With the schedule of a problem, where that was changed."""
@@ -88,7 +84,14 @@ class Configuration:
     def described(self, problem: Problem) -> Described:
         """Values and arrays, as a file and a store say it."""
         now = self.now(problem)
-        return described(problem, now.horizon, now.options, self.observed, preset=self.preset)
+        more = {"preset": self.preset, **joined_values(self.joined)}
+        return described(problem, now.horizon, now.options, self.observed, **more)
+
+    def reserved(self, problem: Problem, repository: SqlRepository) -> Reservation | None:
+        """What is held for the policy of a store in its organisation's ledger."""
+        norms = (Norm.L2,) if self.preset == "paper" else problem.norms
+        noise = {"gaussian": Norm.L2 in norms, "pure": Norm.L1 in norms}
+        return reserved(self.joined, problem, repository, "policy", **noise)
 
     def settings(self, problem: Problem) -> dict[str, Any]:
         """The arguments that build such a policy again."""
@@ -128,6 +131,39 @@ def _settings(
     }
 
 
+def reserved(
+    joined: Joined | None,
+    problem: Problem,
+    repository: Repository,
+    kind: str,
+    *,
+    gaussian: bool,
+    pure: bool,
+) -> Reservation | None:
+    """What is held for a stored policy in its organisation's ledger; None where it is in none.
+
+    Refused where that does not fit, and where the ledger is older than the policy.
+    """
+    if joined is None:
+        return None
+    assert isinstance(repository, SqlRepository)
+    assert problem.budget is not None
+    try:
+        held = Reservation(
+            *joined,
+            repository.store_id,
+            Charge.of(problem.budget, gaussian=gaussian, pure=pure),
+            kind=kind,
+            composition=problem.composition,
+            contributions=problem.contributions,
+        )
+        held.require(repository.epoch_values("number"))
+    except BaseException:
+        repository.close()
+        raise
+    return held
+
+
 # -- stores --------------------------------------------------------------------------------------
 
 _WITHOUT_GUARD = (
@@ -136,25 +172,34 @@ _WITHOUT_GUARD = (
 )
 
 
-def stored_settings(url: str, contexts: Contexts | None) -> dict[str, Any]:
+def stored_settings(url: str, contexts: Contexts | None, ledger: object) -> dict[str, Any]:
     """The arguments that the policy of a store is built with, the actions as they were at first."""
-    return _settings(*stored_configuration(url, None), contexts)
+    found = stored_configuration(url, None, ledger)
+    return _settings(*found, contexts) | ledger_arguments(found[0], ledger)
 
 
-def stored_configuration(url: str, kind: str | None) -> Described:
+def ledger_arguments(values: dict[str, Any], ledger: object) -> dict[str, Any]:
+    """Under which ledger, and of which population, a stored policy is."""
+    return {"ledger": ledger, "population": values.get("ledger", {}).get("population")}
+
+
+def stored_configuration(url: str, kind: str | None, ledger: object) -> Described:
     """What the policy of a store was built from: of a curator, or of an aggregator."""
     with closing(open_database(url, create=False)) as database:
         found = SqlRepository(database, None).configuration()
     if found is None:
         raise empty_store(repr(database))
+    check_ledger(found[0], ledger, repr(database))
     return _of_kind(found, kind, database)
 
 
 def _of_kind(found: Described, kind: str | None, database: object) -> Described:
     if found[0].get("kind") != kind:
-        other = "what devices report" if kind is None else "a policy of another model"
-        opened = "LocalCapri.open" if kind is None else "Capri.open"
-        raise StorageError(f"{database!r} holds {other}: open it with {opened}")
+        told = {None: "a policy", AGGREGATOR: "what devices report"}
+        held = told.get(found[0].get("kind"), "the ledger of an organisation")
+        opened = {None: "Capri.open", AGGREGATOR: "LocalCapri.open"}
+        how = opened.get(found[0].get("kind"), "OrganisationLedger")
+        raise StorageError(f"{database!r} holds {held}: open it with {how}")
     return found
 
 
@@ -287,82 +332,6 @@ def _flat(values: dict[str, Any], name: str = "") -> dict[str, Any]:
 
 
 # -- files ---------------------------------------------------------------------------------------
-
-# Files of private policies that were loaded by this process, by id and generation.
-_LOADED: set[tuple[str, int]] = set()
-
-
-@dataclass(frozen=True)
-class History:
-    """How far a private policy has come: its id, and how often it was saved."""
-
-    policy_id: str
-    generation: int
-
-    @classmethod
-    def new(cls) -> "History":
-        """Of a policy that was just built."""
-        return cls(secrets.token_hex(16), 0)
-
-    @classmethod
-    def of(cls, values: dict[str, Any]) -> "History | None":
-        """Of a saved file; None for a simulation."""
-        stored = values.get("history")
-        return None if stored is None else cls(str(stored["policy_id"]), int(stored["generation"]))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for a file."""
-        return {"policy_id": self.policy_id, "generation": self.generation}
-
-    def next(self) -> "History":
-        """After one more save."""
-        return replace(self, generation=self.generation + 1)
-
-
-def make_room(
-    path: str | PathLike[str], stored: dict[str, Any] | None, own: History | None
-) -> None:
-    """Refuse to write over a newer file of this policy; keep another policy's under a new name.
-
-    ``stored`` are the values of the file that is there, None where there is none.
-    """
-    if stored is None or (found := History.of(stored)) is None:
-        return
-    if own is None or own.policy_id != found.policy_id:
-        kept = Path(f"{path}.{found.policy_id[:8]}-{found.generation}")
-        if kept.exists():
-            raise StorageError(
-                f"{path} holds another private policy, with its users and its ledger, and {kept} "
-                "is there already: save elsewhere, or move one of them away"
-            )
-        Path(path).rename(kept)
-        warnings.warn(
-            f"{path} held another private policy, with its users and its ledger: it is kept as "
-            f"{kept}",
-            stacklevel=4,
-        )
-        return
-    if own.generation != found.generation:
-        raise StorageError(
-            f"{path} has generation {found.generation} of this policy, and this copy goes on from "
-            f"generation {own.generation}: another copy was saved since, and what it released "
-            "would be forgotten. Load that file and go on with it"
-        )
-
-
-def note_load(path: str | PathLike[str], found: History | None, *, take_over: bool) -> History:
-    """The history to go on with; refuses a second load of one file within a process."""
-    if found is None:
-        raise StorageError(f"{path} is damaged: it does not say which history it belongs to")
-    key = (found.policy_id, found.generation)
-    if key in _LOADED and not take_over:
-        raise StorageError(
-            f"{Path(path)} was loaded by this process before and not saved since: two policies of "
-            "one history would count users twice. Go on with the first one; or, if it is gone and "
-            "what it did is to be forgotten, load with take_over=True"
-        )
-    _LOADED.add(key)
-    return found
 
 
 def save_policy(

@@ -1,0 +1,142 @@
+"""What operators see: names of requests, lines of the log, figures, a dashboard, and a runbook."""
+
+import json
+import re
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from capri.service.auth import add_key
+from service_process import SOMEBODY, Running, service
+from waiting import eventually
+
+DEPLOY = Path(__file__).parents[2] / "examples" / "deploy"
+RUNBOOK = Path(__file__).parents[2] / "docs" / "runbook.md"
+
+
+def samples(text: str) -> dict[str, dict[str, float]]:
+    """Values by name of the sample and its labels, as a client of Prometheus reads them."""
+    found: dict[str, dict[str, float]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            labels = ",".join(f"{name}={value}" for name, value in sorted(sample.labels.items()))
+            found.setdefault(sample.name, {})[labels] = sample.value
+    return found
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("5f0c9a1e-7b1d-4c63-9a54-0f6de1f0a2b3", True),
+        ("0123456789abcdef", True),
+        ("anna@example.org", False),
+        ("7", False),
+        ("a" * 500, False),
+    ],
+)
+def test_requests_have_names_that_say_nothing(shop: Running, given: str, kept: bool) -> None:
+    for path in ("/healthz", "/nowhere"):
+        request = urllib.request.Request(shop.url + path, headers={"X-Request-Id": given})
+        try:
+            named = urllib.request.urlopen(request).headers["x-request-id"]
+        except urllib.error.HTTPError as missing:
+            named = missing.headers["x-request-id"]
+        assert re.fullmatch("[0-9a-f-]{16,40}", named)
+        if path == "/healthz":
+            assert (named == given) is kept
+
+
+def test_figures_of_requests_are_for_operators(folder: Path) -> None:
+    with service(folder, first=40) as shop:
+        reader = add_key(shop.folder / "policy.keys", "reader", ["read"])
+        made = shop.post("/v1/decisions:batch", [{"context": SOMEBODY}] * 30)
+        shop.post("/v1/decisions", {"context": SOMEBODY, "key": "x" * 20})
+        shop.post("/v1/rewards", [{"id": each["id"], "reward": 1} for each in made[:10]])
+        assert shop.ask("POST", "/v1/rewards", {"id": 7})[0] == 422
+        assert shop.decided() == 31
+        live = samples(shop.ask("GET", "/metrics/live")[1])
+        requests = live["capri_http_requests_total"]
+        assert requests["route=/v1/decisions:batch,status=200"] == 1
+        assert requests["route=/v1/rewards,status=422"] == 1
+        assert live["capri_http_seconds_count"]["route=/v1/rewards"] == 2
+        assert live["capri_visits_total"] == {"status=served": 31}
+        assert live["capri_rewards_total"] == {"status=accepted": 10}
+        assert live["capri_queue_done_total"]["queue=decide-keyed"] == 1
+        assert live["capri_queue_items"]["queue=reward"] == 0
+        assert live["capri_store_seconds_count"]["queue=reward"] == 1
+        assert live["capri_mode"] == {"mode=active": 1}
+        assert live["capri_decisions_total"] == {"": 31}
+
+        eventually(lambda: shop.ask("GET", "/metrics", key=reader)[0] == 200)
+        assert shop.ask("GET", "/metrics/live", key=reader)[0] == 403
+        public = samples(shop.ask("GET", "/metrics", key=reader)[1])
+        private = {"http", "queue", "store", "visits", "rewards", "alarm"}
+        assert private.isdisjoint(name.split("_")[1] for name in public)
+        assert public["capri_decisions_total"] == live["capri_decisions_total"]
+
+
+def test_the_log_is_json_where_that_is_asked_for(folder: Path) -> None:
+    with service(folder, "--log", "json", first=40) as shop:
+        shop.post("/v1/decisions", {"context": SOMEBODY})
+        (folder / "policy.keys").write_text("damaged\n")
+        eventually(lambda: shop.ask("GET", "/healthz")[0] == 200 and _lines(shop))
+        line = _lines(shop)[-1]
+        assert set(line) >= {"time", "level", "logger", "message"}
+        assert line["level"] == "warning"
+        assert "keys stay as they were" in line["message"]
+        assert re.fullmatch("[0-9a-f]{16}", line["request_id"])
+        assert line["time"].endswith("+00:00")
+
+
+def _lines(shop: Running) -> list[dict[str, str]]:
+    shop.ask("GET", "/v1/policy")  # the file of keys is looked at again
+    return [json.loads(line) for line in shop.said if line.startswith("{")]
+
+
+@pytest.fixture(scope="module")
+def names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
+    """Names of all samples of a service that has met everything: a release, alarms, refusals."""
+    with service(tmp_path_factory.mktemp("names"), top="horizon = 9000", first=40) as shop:
+        shop.post("/v1/decisions:batch", [{"context": {"agee": 1}}] * 100)
+        shop.post("/v1/rewards", [{"id": "A" * 20, "reward": 1}] * 60)
+        shop.post("/v1/admin/close", {"early": True})
+        shop.post("/v1/admin/settings", {"settings": {"horizon": 9500}})
+        return set(samples(shop.ask("GET", "/metrics/live")[1]))
+
+
+def used(text: str) -> set[str]:
+    return set(re.findall(r"\bcapri_[a-z_]+", text))
+
+
+def test_dashboard_and_rules_name_figures_that_there_are(names: set[str]) -> None:
+    dashboard = json.loads((DEPLOY / "grafana.json").read_text())
+    rules = yaml.safe_load((DEPLOY / "alerts.yml").read_text())
+    panels = [panel for panel in dashboard["panels"] if panel["type"] != "row"]
+    shown = [target["expr"] for panel in panels for target in panel["targets"]]
+    raised = [rule["expr"] for group in rules["groups"] for rule in group["rules"]]
+    assert len(shown) >= 8
+    assert len(raised) >= 6
+    for expression in (*shown, *raised):
+        assert used(expression), expression
+        assert used(expression) <= names, used(expression) - names
+
+
+def test_every_alarm_is_in_the_runbook() -> None:
+    """Of the rules, of live counts, of releases, and the notices of docs/warnings.md."""
+    text = RUNBOOK.read_text()
+    rules = yaml.safe_load((DEPLOY / "alerts.yml").read_text())
+    for group in rules["groups"]:
+        for rule in group["rules"]:
+            assert f"`{rule['alert']}`" in text
+            assert rule["annotations"]["runbook"].endswith("docs/runbook.md")
+            assert rule["labels"]["severity"] in ("page", "ticket")
+    source = Path(__file__).parents[2] / "src" / "capri" / "service"
+    written = (source / "monitoring.py").read_text() + (source / "figures.py").read_text()
+    kinds = set(re.findall(r'Notice\(\s*kind="([^"]+)"', written))
+    assert len(kinds) >= 7
+    for kind in kinds:
+        assert f"`{kind}`" in text, kind

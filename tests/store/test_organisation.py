@@ -1,0 +1,276 @@
+"""One ledger for many sources: reserved before data, refused beyond a budget, found if changed."""
+
+import pickle
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from devices import one_report, small_aggregator
+from sklearn.base import clone
+
+from capri import (
+    Budget,
+    BudgetError,
+    Capri,
+    ConfigurationError,
+    LocalCapri,
+    OrganisationLedger,
+    PrivateKernelRidge,
+    StorageError,
+)
+from capri.privacy.filters import Charge
+from capri.store.reservation import Reservation
+from stored_policies import policy
+
+BUDGET = Budget(1.0, 1e-6)
+CHARGE = Charge.of(BUDGET, gaussian=True, pure=True)
+
+
+@pytest.fixture
+def ledger(url: str) -> Iterator[OrganisationLedger]:
+    with OrganisationLedger(url, organisation="Ada's Clinic") as found:
+        found.add_population("patients", Budget(3.0, 3e-6))
+        yield found
+
+
+def hold(ledger: OrganisationLedger, source: str, charge: Charge = CHARGE) -> None:
+    Reservation(ledger, "patients", source, charge, kind="policy")
+
+
+def kinds(ledger: OrganisationLedger) -> list[str]:
+    return [entry["kind"] for entry in ledger.entries()]
+
+
+def stored(tmp_path: Path, name: str, ledger: object, **changes: Any) -> Capri:
+    where = f"sqlite:///{tmp_path}/{name}.db"
+    settings = {"budget": BUDGET, "population": "patients"} | changes
+    return policy(where, ledger=ledger, **settings)
+
+
+def play(policy: Capri, visits: int) -> None:
+    for _ in range(visits):
+        policy.update(policy.act([0.2]), 0.5)
+
+
+def test_the_last_of_a_budget_goes_to_one(ledger: OrganisationLedger, url: str) -> None:
+    with OrganisationLedger(url) as other:
+        hold(ledger, "a")
+        hold(other, "b")
+        hold(ledger, "c")
+        with pytest.raises(BudgetError, match="does not fit"):
+            hold(other, "d")
+        hold(other, "a")  # the same source holds the same once
+        assert other.spent("patients").epsilon == pytest.approx(3.0)
+        assert kinds(ledger) == kinds(other) == ["population", *3 * ["source"]]
+
+
+def test_a_period_has_a_budget_of_its_own(url: str) -> None:
+    days = [datetime(2026, 12, 31, tzinfo=UTC)]
+    with OrganisationLedger(url, organisation="Ada", clock=lambda: days[-1]) as ledger:
+        ledger.add_population("patients", BUDGET, period="year")
+        hold(ledger, "a")
+        with pytest.raises(BudgetError, match="in 2026"):
+            hold(ledger, "b")
+        days.append(datetime(2027, 1, 1, tzinfo=UTC))
+        hold(ledger, "b")
+        with pytest.raises(BudgetError, match="in 2027"):
+            hold(ledger, "a")  # it has 2026, and 2027 is another's
+        days.append(datetime(2026, 6, 1, tzinfo=UTC))  # a clock that was set back
+        with pytest.raises(BudgetError, match="in 2027"):
+            hold(ledger, "c")
+        assert ledger.spent("patients", "2026") == ledger.spent("patients", "2027")
+
+
+def test_a_policy_is_counted_from_its_opening_on(
+    ledger: OrganisationLedger, tmp_path: Path
+) -> None:
+    with stored(tmp_path, "a", ledger) as first:
+        assert kinds(ledger)[-1] == "source"  # before anything was planned
+        play(first, 60)
+        assert [entry["epoch"] for entry in ledger.entries() if entry["kind"] == "plan"][:1] == [1]
+        first.close_epoch(early=True)
+        released = len(first.ledger.events)
+    noted = [entry for entry in ledger.entries() if entry["kind"] == "release"]
+    assert released == len(noted) > 0
+    for entry in noted:
+        assert entry["epsilon"] is None or entry["epsilon"] <= 1.0
+    assert ledger.spent("patients").epsilon == 1.0
+    with pytest.raises(BudgetError, match="does not fit"):
+        stored(tmp_path, "b", ledger, budget=Budget(2.5, 1e-6))
+
+
+def test_a_policy_under_a_ledger_is_not_opened_without_it(
+    ledger: OrganisationLedger, tmp_path: Path
+) -> None:
+    place = f"sqlite:///{tmp_path}/a.db"
+    stored(tmp_path, "a", ledger).close()
+    with pytest.raises(BudgetError, match="under an organisation's ledger"):
+        Capri.open(place)
+    with OrganisationLedger(f"sqlite:///{tmp_path}/other.db", organisation="Eve") as other:
+        other.add_population("patients", Budget(3.0, 3e-6))
+        with pytest.raises(StorageError, match="ledger differ"):
+            Capri.open(place, ledger=other)
+    with Capri.open(place, ledger=ledger) as again:
+        play(again, 3)
+    assert ledger.spent("patients").epsilon == 1.0
+
+
+def test_a_ledger_goes_with_what_it_can_count(ledger: OrganisationLedger, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="needs a store"):
+        policy(None, ledger=ledger, population="patients")
+    with pytest.raises(ConfigurationError, match="promise nothing"):
+        stored(tmp_path, "s", ledger, simulation_seed=1)
+    with pytest.raises(ConfigurationError, match="go together"):
+        stored(tmp_path, "s", None)
+    with pytest.raises(ConfigurationError, match="no population 'staff'"):
+        stored(tmp_path, "s", ledger, population="staff")
+    with pytest.raises(ConfigurationError, match="other terms"):
+        ledger.add_population("patients", BUDGET)
+
+
+def test_a_person_who_came_to_one_policy_has_spent_less_than_the_population(
+    ledger: OrganisationLedger, tmp_path: Path
+) -> None:
+    settings = {"contributions_per_user": 2, "first_epoch": 20}
+    with (
+        stored(tmp_path, "a", ledger, **settings) as first,
+        stored(tmp_path, "b", ledger, **settings) as second,
+    ):
+        for number in range(60):
+            first.update(first.act([0.2], user=f"u{number}"), 0.5)
+        first.close_epoch(early=True)
+        known = [first, second]
+        assert ledger.spent("patients").epsilon == 2.0
+        came = ledger.spent_by("patients", "u0", known).epsilon
+        assert 0 < came <= 1.0
+        assert ledger.spent_by("patients", "nobody", known).epsilon == 0.0
+        assert ledger.spent_by("patients", "u0", [second]).epsilon == 1.0  # the first counts whole
+
+
+# -- a ledger that is older, cut, edited or of others ----------------------------------------------
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "privacy.db"
+    with OrganisationLedger(f"sqlite:///{path}", organisation="Ada's Clinic") as ledger:
+        ledger.add_population("patients", Budget(3.0, 3e-6))
+        hold(ledger, "a")
+        hold(ledger, "b")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("UPDATE operations SET record = (SELECT record FROM operations WHERE generation = 3) "
+         "WHERE generation = 2", "entry 2 of the ledger was changed"),
+        ("UPDATE operations SET kind = 'plan' WHERE generation = 2", "entry 2"),
+        ("DELETE FROM operations WHERE generation = 2", "gap after entry 1"),
+        ("DELETE FROM history WHERE generation = 2", "gap"),
+        ("UPDATE history SET digest = '00' WHERE generation = 2", "entry 2"),
+        ("UPDATE counter SET generation = 2", "gap|cut"),
+        ("UPDATE counter SET generation = 9", "gap|cut"),
+    ],
+)  # fmt: skip
+def test_a_ledger_that_was_changed_is_refused(file: Path, change: str, told: str) -> None:
+    with sqlite3.connect(file) as connection:
+        assert connection.execute(change).rowcount == 1
+    connection.close()
+    with pytest.raises(StorageError, match=told):
+        OrganisationLedger(f"sqlite:///{file}", read_only=True)
+
+
+def test_an_older_copy_is_refused_by_who_has_seen_a_newer_one(file: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.db"
+    shutil.copy(file, copy)
+    with OrganisationLedger(f"sqlite:///{file}") as ledger:
+        hold(ledger, "c")
+    shutil.copy(copy, file)
+    with pytest.raises(StorageError, match="older copy"):
+        OrganisationLedger(f"sqlite:///{file}")
+
+
+def test_an_older_copy_is_refused_by_a_policy_that_it_does_not_know(
+    file: Path, tmp_path: Path
+) -> None:
+    """Also on a machine that has seen nothing: the policy's own store tells."""
+    with (
+        OrganisationLedger(f"sqlite:///{file}") as ledger,
+        stored(tmp_path, "p", ledger) as policy,
+    ):
+        source = policy.ledger.reservation
+        play(policy, 5)
+    assert source is not None
+    with OrganisationLedger(f"sqlite:///{tmp_path}/new.db", organisation="Ada") as older:
+        older.add_population("patients", Budget(3.0, 3e-6))
+        held = Reservation(older, "patients", source.source, CHARGE, kind="policy")  # type: ignore[attr-defined]
+        with pytest.raises(StorageError, match="knows nothing of epoch 1"):
+            held.require([1])
+
+
+def test_a_ledger_is_that_of_its_organisation(file: Path, tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="ledger of \"Ada's Clinic\", not of 'Eve'"):
+        OrganisationLedger(f"sqlite:///{file}", organisation="Eve")
+    with pytest.raises(StorageError, match=r"empty|no ledger"):
+        OrganisationLedger(f"sqlite:///{tmp_path}/none.db")
+    policy(f"sqlite:///{tmp_path}/policy.db").close()
+    with pytest.raises(StorageError, match="store of a policy"):
+        OrganisationLedger(f"sqlite:///{tmp_path}/policy.db")
+    with pytest.raises(StorageError, match="OrganisationLedger"):
+        Capri.open(f"sqlite:///{file}")
+
+
+# -- fits and fleets -------------------------------------------------------------------------------
+
+
+def test_every_fit_is_counted_and_one_too_many_is_refused(
+    ledger: OrganisationLedger, url: str
+) -> None:
+    rows = np.linspace(0, 1, 200)[:, None]
+    settings: dict[str, Any] = {
+        "X_bounds": (0, 1), "y_bounds": (0, 1), "epsilon": BUDGET, "population": "patients",
+    }  # fmt: skip
+    ridge = PrivateKernelRidge(ledger=ledger, **settings)
+    for spent in (1.0, 2.0):  # the same rows again: a further source
+        clone(ridge).fit(rows, rows[:, 0])  # as searches do
+        assert ledger.spent("patients").epsilon == spent
+    partial = PrivateKernelRidge(ledger=url, **settings).partial_fit(rows, rows[:, 0]).release()
+    assert ledger.spent("patients").epsilon == 3.0
+    plans, releases = (
+        [entry for entry in ledger.entries() if entry["kind"] == kind]
+        for kind in ("plan", "release")
+    )
+    assert len(plans) == len(releases) >= 3
+    with pytest.raises(BudgetError, match="does not fit"):
+        ridge.fit(rows, rows[:, 0])
+    kept = pickle.loads(pickle.dumps(partial))  # what it held stays behind
+    with pytest.raises(BudgetError, match="does not fit"):
+        kept.partial_fit(rows, rows[:, 0])
+    with pytest.raises(ConfigurationError, match="promise nothing"):
+        PrivateKernelRidge(ledger=ledger, **settings | {"epsilon": float("inf")}).fit(rows, rows)
+
+
+def test_a_fleet_is_counted_from_its_first_bundle_on(
+    ledger: OrganisationLedger, tmp_path: Path
+) -> None:
+    place = f"sqlite:///{tmp_path}/fleet.db"
+    settings = {"first_epoch": 30, "horizon": 60, "budget": Budget(1.0)}
+    fleet = small_aggregator(store=place, ledger=ledger, population="patients", **settings)
+    assert [entry["kind"] for entry in ledger.entries()][1:] == ["source", "plan"]
+    while fleet.remaining:
+        reports = [one_report(fleet.bundle(), Budget(1.0), user) for user in range(fleet.remaining)]
+        fleet.receive_many(reports)
+    fleet.close()
+    kinds = [entry["kind"] for entry in ledger.entries()][1:]
+    assert kinds.count("plan") == kinds.count("release") == 2
+    assert ledger.spent("patients").delta == 0.0
+    with pytest.raises(BudgetError, match="under an organisation's ledger"):
+        LocalCapri.open(place)
+    LocalCapri.open(place, ledger=ledger).close()
+    assert ledger.spent("patients").epsilon == 1.0
