@@ -1,6 +1,7 @@
 """What a certificate says: who promises, what is not covered, whose budget, which evidence."""
 
 import datetime
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ from capri.privacy.budget import PrivacyModel
 from capri.privacy.certificate import Certificate, certify_policy
 from capri.privacy.certificate.beliefs import in_words, likely
 from capri.privacy.ledger import Ledger
+from stored_policies import policy
 
 AUDIT = {
     "model": "joint", "delta": 1e-5, "confidence": 0.999, "passed": True,
@@ -251,3 +253,14 @@ def test_every_release_names_its_mechanism_and_norm() -> None:
         server.receive(client.report(0.5))
     (row,) = server.certificate().releases
     assert (row["mechanism"], row["norm"]) == ("sphere", "l2")
+
+
+def test_limits_that_a_crash_forgets_are_an_assumption(tmp_path: Path) -> None:
+    """In memory they are kept until the next save; a store forgets none."""
+    limits = {"contributions_per_user": 2, "budget": capri.Budget(1.0, 1e-5)}
+    told = policy(None, **limits).certificate()
+    assert any("after a crash" in assumed for assumed in told.assumptions)
+    assert told.kept_by[[("after a crash" in each) for each in told.assumptions].index(True)]
+    with policy(f"sqlite:///{tmp_path}/p.db", **limits) as stored:
+        assert not any("after a crash" in assumed for assumed in stored.certificate().assumptions)
+    assert not any("after a crash" in each for each in policy(None).certificate().assumptions)

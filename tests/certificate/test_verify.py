@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -16,8 +15,7 @@ from capri.errors import StorageError
 from capri.files import canonical, digest_of
 from capri.privacy.certificate import Certificate
 from capri.privacy.certificate.verify import certificate_schema, check_schema, verified
-
-MUTATIONS = 1_000
+from certificate_mutations import MUTATIONS, mutations
 
 
 def policy_after(epochs: int, **changes: Any) -> capri.Capri:
@@ -32,30 +30,6 @@ def told() -> Certificate:
     return policy_after(2).certificate(
         declaration=capri.Declaration(organisation="Zoë & Søn <A/S>", date="2026-11-16")
     )
-
-
-def mutations(raw: bytes, seed: int) -> list[bytes]:
-    """One byte replaced, dropped, doubled, or swapped with its neighbour."""
-    generator = np.random.default_rng(seed)
-    found = []
-    while len(found) < MUTATIONS:
-        place, kind = int(generator.integers(len(raw) - 1)), int(generator.integers(6))
-        byte = raw[place : place + 1]
-        other = bytes([int(generator.integers(256))])
-        if kind <= 1:
-            other = bytes([int(generator.integers(32, 127))])
-        if kind <= 2:
-            middle, after = other, place + 1
-        elif kind == 3:
-            middle, after = b"", place + 1
-        elif kind == 4:
-            middle, after = byte + byte, place + 1
-        else:
-            middle, after = raw[place + 1 : place + 2] + byte, place + 2
-        changed = raw[:place] + middle + raw[after:]
-        if changed != raw:
-            found.append(changed)
-    return found
 
 
 def content(raw: bytes) -> str | None:

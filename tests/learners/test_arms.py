@@ -466,8 +466,9 @@ def test_a_crowd_of_blocks_is_the_sum_of_its_blocks() -> None:
 
 def test_a_pool_that_is_a_small_sample_is_noticed_and_does_no_harm() -> None:
     """40 public rows in eight columns stand for 600 users. Taken at its word such a pool makes the
-    belief too sure: 0.097 of the regret of uniform play where 0.068 is possible. The last bit of a
-    number decides how a single run goes, so most of three runs have to notice."""
+    belief too sure: 0.097 of the regret of uniform play where 0.068 is possible. Users are like
+    nobody in it, or few people seem to take turns; the last bit of a number decides how a single
+    run goes, so regret is that of three."""
     rng = np.random.default_rng(5)
     users, public = rng.normal(size=(600, 8)), rng.normal(size=(40, 8))
     means = users @ rng.normal(size=(8, 10)) / 4
@@ -492,7 +493,7 @@ def test_a_pool_that_is_a_small_sample_is_noticed_and_does_no_harm() -> None:
         with pytest.warns(capri.KernelWarning):
             result = capri.simulate(policy, world, 6_000, seed=seed + 1)
         late.append((result.regret[-1] - result.regret[2_999]) / 3_000)
-        people = "people" in [notice.kind for notice in policy.notices]
-        noticed.append(people and policy.explain().crowd < 3_000)
+        kinds = {notice.kind for notice in policy.notices}
+        noticed.append(bool(kinds & {"people", "pool"}))
     assert np.mean(late) < 0.085 * world.uniform_regret()
-    assert sum(noticed) >= 2
+    assert all(noticed)

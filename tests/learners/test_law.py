@@ -1,6 +1,7 @@
 """The law of contexts is learnt from second moments, at no price and whoever comes."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,9 @@ from scipy.optimize import nnls
 
 import capri
 from capri.epoch.encode import Encoder
+from capri.epoch.plan import EpochPlan
 from capri.epoch.storage import layout_from_state, layout_state
+from capri.learners.arms_model import ArmsModel
 from capri.learners.context_law import allowed
 from capri.learners.context_support import ContextSupport, Functions
 from capri.learners.learner import PracticalLearner
@@ -22,6 +25,19 @@ KERNEL = capri.kernels.Matern(nu=2.5, lengthscale=0.3)
 GRID = np.linspace(0, 1, 30)[:, None]
 ACTIONS = np.linspace(0, 1, 8)[:, None]
 BUDGET = capri.Budget(epsilon=1.0, delta=1e-5)
+STRONG = capri.Budget(epsilon=8.0, delta=1e-5)
+
+
+def arms_for(
+    contexts: Contexts | None = None, budget: capri.Budget | None = BUDGET, seed: int = 3
+) -> capri.Capri:
+    """Unrelated actions in blocks, of which the first eight are those of the others."""
+    return capri.Capri(
+        actions=9,
+        contexts=capri.ContextPool(GRID) if contexts is None else contexts,
+        budget=budget,
+        simulation_seed=seed,
+    )
 
 
 def policy_for(
@@ -46,7 +62,7 @@ def played(policy: capri.Capri, rounds: int, crowded: bool, seed: int = 11) -> c
             x = np.clip(0.8 + 0.1 * generator.standard_normal(count), 0, 1)
         rows = np.rint(x * 29)[:, None] / 29
         decisions = policy.act_many(rows)
-        rewards = 0.5 - np.abs(rows[:, 0] - ACTIONS[decisions.action_index, 0])
+        rewards = 0.5 - np.abs(rows[:, 0] - np.asarray(decisions.action_index) / 7)
         policy.update_many(decisions, rewards + generator.uniform(-0.1, 0.1, count))
         done += count
     policy.close_full_epoch()
@@ -62,14 +78,20 @@ def learner_of(policy: capri.Capri) -> PracticalLearner:
 # -- the guarantee does not notice ----------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def encoder() -> Encoder:
+@pytest.fixture(scope="module", params=["related", "unrelated"])
+def encoder(request: pytest.FixtureRequest) -> Encoder:
     """Of an epoch that residuals and moments are planned for, after some that were learnt from."""
-    policy = played(policy_for(), 1000, crowded=True)
+    policy = policy_for() if request.param == "related" else arms_for()
+    played(policy, 1000, crowded=True)
+    while not {"projected", "tail"} <= set(plan_of(policy).layout.blocks):
+        played(policy, 1, crowded=True)
+    return Encoder(plan_of(policy), policy.problem)
+
+
+def plan_of(policy: capri.Capri) -> EpochPlan:
     plan = policy.plan()
     assert plan is not None
-    assert {"projected", "tail"} <= set(plan.layout.blocks)
-    return Encoder(plan, policy.problem)
+    return plan
 
 
 anything = st.floats(allow_nan=True, allow_infinity=True, width=64)
@@ -89,7 +111,7 @@ def test_messages_of_a_real_plan_are_within_the_sensitivity(
     plan = encoder._plan
     units = []
     for context, action, reward in (left, right):
-        pairs = np.concatenate([[[context]], ACTIONS[[action]]], axis=1)
+        pairs = encoder._problem.actions.chosen(np.array([[context]]), np.array([action]))
         place = np.array([-1])
         units.append(
             encoder.total(plan.opening, pairs, place, np.array([action]), np.array([reward]))
@@ -119,9 +141,35 @@ def test_crowd_is_found_and_told() -> None:
     assert record["mismatch"] == policy.epochs[-1].mismatch
 
 
+def test_crowd_is_found_among_unrelated_actions() -> None:
+    """By dense messages on every second epoch, once releases do not fit."""
+    policy = played(arms_for(), 12_000, crowded=True)
+    assert isinstance(learner_of(policy).known.model, ArmsModel)
+    assert "pool" in [notice.kind for notice in policy.notices]
+    assert policy.epochs[-1].mismatch == pytest.approx(0.6, abs=0.15)
+    weights, _ = learner_of(policy).known.context_law.weights(GRID, np.full(30, 1 / 30))
+    assert weights[GRID[:, 0] > 0.55].sum() > 0.85
+
+
+def test_unrelated_actions_get_coordinates_for_users_beside_the_pool() -> None:
+    """What was learnt passes to new features of contexts, and goes on in a file."""
+    pool = capri.ContextPool(GRID[GRID[:, 0] < 0.5])
+    policy = arms_for(pool, budget=None)
+    before = learner_of(policy).known.basis
+    played(policy, 6000, crowded=False)
+    known = learner_of(policy).known
+    assert known.context_law.kind == 2
+    assert known.basis is not before
+    best = policy.estimate(np.array([[0.9]]))[0]
+    assert abs(best.argmax() / 7 - 0.9) < 0.2
+
+
+@pytest.mark.parametrize("make", [policy_for, arms_for])
 @pytest.mark.parametrize("budget", [BUDGET, None])
-def test_right_pool_is_left_alone(budget: capri.Budget | None) -> None:
-    policy = played(policy_for(budget=budget), 4000, crowded=False)
+def test_right_pool_is_left_alone(
+    make: Callable[..., capri.Capri], budget: capri.Budget | None
+) -> None:
+    policy = played(make(budget=budget), 4000, crowded=False)
     assert "pool" not in [notice.kind for notice in policy.notices]
     assert policy.epochs[-1].mismatch is not None
     assert policy.epochs[-1].mismatch < 0.1
@@ -168,11 +216,14 @@ def test_devices_learn_no_law() -> None:
     assert "mismatch" not in aggregator.epochs[-1].to_dict()
 
 
+@pytest.mark.parametrize("make", [policy_for, arms_for])
 @pytest.mark.parametrize("half", [False, True])
-def test_learnt_law_is_kept_in_files(half: bool, tmp_path: Path) -> None:
+def test_learnt_law_is_kept_in_files(
+    make: Callable[..., capri.Capri], half: bool, tmp_path: Path
+) -> None:
     """A loaded policy plans and learns on, to the bit."""
     pool = capri.ContextPool(GRID[GRID[:, 0] < 0.5]) if half else None
-    policy = played(policy_for(pool), 2500, crowded=True)
+    policy = played(make(pool, budget=STRONG if make is arms_for else BUDGET), 2500, crowded=True)
     assert learner_of(policy).known.context_law.kind > 0
     policy.save(tmp_path / "policy.capri")
     again = capri.Capri.load(tmp_path / "policy.capri")

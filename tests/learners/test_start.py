@@ -48,7 +48,7 @@ def test_doubt_is_a_function_between() -> None:
     """``J_d = V^T (s^2 I + d^2 V S V^T)^-1 V`` against the dense formula, and its vector."""
     rng = np.random.default_rng(0)
     v, y, root = rng.normal(size=(30, 6)), rng.normal(size=30), np.tril(rng.normal(size=(6, 6)))
-    head = discounted((v.T @ v / 0.1)[None], (v.T @ y / 0.1)[None], _OneMean(), root, None)
+    head = discounted(v.T @ v / 0.1, v.T @ y / 0.1, _OneMean(), root, None)
     for doubt, information, vector in zip(DOUBTS, head.informations, head.vectors, strict=True):
         if np.isinf(doubt):
             assert not information.any()

@@ -242,6 +242,28 @@ def _verdict(result: "AuditResult") -> str:
 
 
 @certificate.command()
+def key(
+    private: Annotated[Path, typer.Argument(help="The private key, a new file. Keep it safe.")],
+    public: Annotated[Path, typer.Argument(help="The public key, to be published.")],
+) -> None:
+    """Make a pair of keys to sign certificates with."""
+    from capri.privacy.certificate.signature import make_keys
+
+    typer.echo(f"public key {make_keys(private, public)}: publish it where people look for you")
+
+
+@certificate.command()
+def sign(
+    file: Annotated[Path, typer.Argument(help="The certificate, in any form.")],
+    private: Annotated[Path, typer.Option("--key", help="The private key.")],
+) -> None:
+    """Sign a certificate as it is; the signature is written to FILE.sig."""
+    from capri.privacy.certificate.signature import sign as signed
+
+    typer.echo(f"signed: {signed(file, private)}")
+
+
+@certificate.command()
 def verify(
     file: Annotated[str, typer.Argument(help="The certificate, as JSON or as a page.")],
     policy: Annotated[
@@ -251,19 +273,23 @@ def verify(
             metavar="PATH",
         ),
     ] = None,
+    public_key: Annotated[
+        Path | None, typer.Option(help="FILE.sig must be a signature by this key.")
+    ] = None,
 ) -> None:
-    """Check that a certificate is whole, and that it is that of a saved policy.
+    """Check that a certificate is whole, signed, and that of a saved policy.
 
     The content must follow its schema and have the digest it states; a page
-    must show its own data, to the last byte. This finds changes, not forgers:
-    compare the digest that is printed with the one its organisation publishes.
-    Ends with exit code 1 where something is wrong.
+    must show its own data, to the last byte. Where there is FILE.sig, it must
+    be a signature of the file as it is. Whose key that is, you have to know:
+    give --public-key. Ends with exit code 1 where something is wrong.
     """
     from capri.errors import StorageError
     from capri.privacy.certificate.verify import read_certificate
 
     try:
         told = read_certificate(file)
+        signed = _signed(Path(file), public_key)
         later = None if policy is None else _releases_since(told, Path(policy))
     except StorageError as problem:
         typer.echo(f"not verified: {problem}", err=True)
@@ -272,11 +298,27 @@ def verify(
         f"verified: ({told.epsilon:g}, {told.delta:g})-differential privacy, {told.model} model, "
         f"{len(told.releases)} releases"
     )
-    typer.echo(f"issued by: {told.declaration['organisation'] or 'not declared'}")
+    typer.echo(f"issued by: {told.declaration['organisation'] or 'not declared'} (self-issued)")
     typer.echo(f"digest: {told.digest}")
+    typer.echo(signed)
     if later is not None:
         since = "none since" if later == 0 else f"{later} since"
         typer.echo(f"policy: configuration and all plans agree; releases of the policy: {since}")
+
+
+def _signed(file: Path, public_key: Path | None) -> str:
+    """By which key a certificate was signed, or an error where it was changed since."""
+    from capri.errors import StorageError
+    from capri.privacy.certificate.signature import check_signature
+
+    place = Path(f"{file}.sig")
+    if not place.exists():
+        if public_key is not None:
+            raise StorageError(f"there is no signature at {place}")
+        return "signature: none. This finds changes, not forgers: compare the digest"
+    name = check_signature(file.read_bytes(), place.read_bytes(), public_key)
+    whose = "the key given" if public_key is not None else "compare it with the published one"
+    return f"signature: by key {name} ({whose})"
 
 
 def _releases_since(told: "Certificate", path: Path) -> int:

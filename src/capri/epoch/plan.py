@@ -126,8 +126,7 @@ class EpochPlan:
 
     A user with pair ``w`` and reward ``y`` sends the message that ``layout`` makes of ``psi(w)``,
     clipped to ``clip_norm``, and of the residual ``y - baseline(w)``, clipped to ``value_bound``:
-    exact products or one cell in the joint model, one vector in the paper, of unrelated arms and of
-    reports.
+    exact products or one cell in the joint model, one vector in the paper and of reports.
 
     Only the shape ``psi`` and the layout hold for the whole epoch. ``value_bound`` ``V`` and
     ``baseline`` are those of its opening segment; later ones measure residuals ``z`` by their own

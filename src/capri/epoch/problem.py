@@ -57,8 +57,8 @@ class Problem:
         """Whether messages are products of integers (:mod:`capri.privacy.products`).
 
         They measure the size of residuals, who did not answer, and the law of contexts, for
-        nothing. A report that is made private by itself has no such room, and blocks of arms and
-        the paper keep the older form.
+        nothing. A report that is made private by itself has no such room, and the paper's message
+        is one vector.
         """
         return self.model is PrivacyModel.JOINT
 

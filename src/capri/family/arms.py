@@ -135,7 +135,12 @@ class ArmFunction(Function):
 
     def __call__(self, pairs: FloatArray) -> FloatArray:
         """Evaluate on pairs of any leading shape; a value does not depend on its neighbours."""
-        u, arm = self.basis.split(pairs.reshape(-1, pairs.shape[-1]))
+        flat, columns = pairs.reshape(-1, pairs.shape[-1]), self.basis.context.columns
+        if pairs.ndim == 3:  # all arms of each context: its features are needed once
+            u = np.repeat(self.basis.context(pairs[:, 0, :columns]), pairs.shape[1], axis=0)
+            arm = flat[:, columns:].argmax(axis=1)
+        else:
+            u, arm = self.basis.split(flat)
         blocks = self.weights.reshape(self.basis.arms, self.basis.width)
         return np.asarray(np.einsum("ij,ij->i", u, blocks[arm]).reshape(pairs.shape[:-1]))
 

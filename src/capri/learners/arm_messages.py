@@ -13,20 +13,18 @@ import numpy as np
 
 from capri.arrays import FloatArray, IntArray
 from capri.epoch.play import Conduct
-from capri.epoch.problem import Problem
 from capri.family import ArmBasis, ArmFeatures
 from capri.features import Span
 from capri.learners.arm_cells import Cells, Sums, cells_of
 from capri.learners.arm_draws import coordinate_deviation
 from capri.learners.belief import Believed, Block
-from capri.learners.messages import water_filling
-from capri.learners.moment_design import layout_for
-from capri.learners.options import PracticalOptions
+from capri.learners.context_law import ContextLaw
+from capri.learners.messages import Question, water_filling
+from capri.learners.moment_design import Coordinates, layout_for, loudest, projection_for
 from capri.learners.segments import ContextWeights, Estimated, Part, Stage, keeps
 from capri.privacy.histogram import HistogramLayout, histogram_layout
 from capri.privacy.layout import Norm
 from capri.privacy.products import ProductLayout
-from capri.privacy.vector import VectorLayout, vector_layout
 from capri.spaces import FixedActions
 
 # The tail of a message of one cell, as a share of that of a vector.
@@ -35,8 +33,9 @@ _CELL_TAIL = 0.5
 
 @dataclass(frozen=True, eq=False)
 class ArmSupport:
-    """``u`` of contexts, and the probability of every arm at each (by column)."""
+    """Contexts, their ``u``, and the probability of every arm at each (by column)."""
 
+    rows: FloatArray
     u: FloatArray
     weights: FloatArray
 
@@ -78,13 +77,13 @@ class ArmSupport:
 
 @dataclass(frozen=True, eq=False)
 class PlayedArms:
-    """Contexts with the pool's weights, and the chance of every arm (by column) at their ``u``.
+    """Rows of contexts, their ``u``, and the chance of every arm (by column) at each.
 
-    Rows of ``u`` and ``chance`` beyond the contexts are those elsewhere.
+    The first rows have the pool's ``weights``, the others are those elsewhere.
     """
 
-    contexts: FloatArray
     weights: FloatArray
+    rows: FloatArray
     u: FloatArray
     chance: FloatArray
     sampled: bool
@@ -101,8 +100,12 @@ class PlayedArms:
             law = np.concatenate([law, conduct.expected(elsewhere)])
         chance = np.zeros((len(law), basis.arms))
         chance[:, actions.rows.argmax(axis=1)] = law
-        contexts, sampled = stage.contexts, not stage.is_pool
-        return cls(contexts, stage.weights, basis.context(rows), chance, sampled)
+        return cls(stage.weights, rows, basis.context(rows), chance, not stage.is_pool)
+
+    @property
+    def contexts(self) -> FloatArray:
+        """Those that stand for the pool."""
+        return self.rows[: len(self.weights)]
 
     @property
     def kept(self) -> bool:
@@ -112,7 +115,33 @@ class PlayedArms:
     def support(self, law: ContextWeights) -> ArmSupport:
         """With the probabilities of contexts under a law."""
         weights = np.concatenate(law.weights(self.contexts, self.weights))
-        return ArmSupport(self.u, weights[: len(self.u), None] * self.chance)
+        return ArmSupport(self.rows, self.u, weights[: len(self.u), None] * self.chance)
+
+    def sizes(self, features: ArmFeatures) -> FloatArray:
+        """``E[psi^2]`` of every coordinate of a message, under the pool."""
+        found = np.zeros(features.rank)
+        pool, u = self.weights[:, None] * self.chance[: len(self.weights)], self.u
+        for arm in np.flatnonzero(features.sizes):
+            on, start = pool[:, arm] > 0, features.starts[arm]
+            psi = features.of_arm(int(arm), u[: len(pool)][on])
+            found[start : start + features.sizes[arm]] = pool[on, arm] @ psi**2
+        return found
+
+    def coordinates(self, features: ArmFeatures, chosen: IntArray) -> Coordinates:
+        """Some coordinates of messages at all pairs that may have any of them."""
+        owner = np.searchsorted(features.starts, chosen, side="right") - 1
+        psi, row, chance = [], [], []
+        for arm in np.unique(owner):
+            on, own = np.flatnonzero(self.chance[:, arm]), owner == arm
+            found = np.zeros((len(on), len(chosen)))
+            local = chosen[own] - features.starts[arm]
+            found[:, own] = features.of_arm(int(arm), self.u[on])[:, local]
+            psi.append(found)
+            row.append(on)
+            chance.append(self.chance[on, arm])
+        order = np.argsort(np.concatenate(row), kind="stable")
+        flat = (np.concatenate(each)[order] for each in (psi, row, chance))
+        return Coordinates(*flat)
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,11 +150,15 @@ class ArmParts:
 
     features: ArmFeatures
     support: ArmSupport
+    moved: bool
 
     def __iter__(self) -> Iterator[Part]:
-        for arm, u, weights in self.support.blocks():
-            assert isinstance(arm, int)
-            yield Part(arm, u, self.features.of_arm(arm, u), weights, 0.0)
+        support, features = self.support, self.features
+        # Once the features of contexts were made anew, shapes are those of the old ones.
+        old = features.basis.context(support.rows) if self.moved else support.u
+        for arm in support.played:
+            on, (u, weights) = support.weights[:, arm] > 0, support.where(arm)
+            yield Part(int(arm), u, features.of_arm(int(arm), old[on]), weights, 0.0)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -212,72 +245,65 @@ class MessageKind:
 
 @dataclass(frozen=True)
 class MessageChoice:
-    """The messages of an epoch with a bound on values; ``tail``: excesses are measured."""
+    """The messages of an epoch; ``moments``: rather those that tell who comes."""
 
-    problem: Problem
-    options: PracticalOptions
-    bound: float
-    tail: bool
+    question: Question[ArmSupport]
+    moments: bool
 
-    def best(
-        self, support: ArmSupport, factor: FloatArray, length: int, residual_variance: float
-    ) -> tuple[Shapes, MessageKind]:
+    def best(self) -> tuple[Shapes, MessageKind]:
         """The messages that are predicted to leave least unknown: all arms in cells, or none."""
-        found = []
+        question, found = self.question, []
+        support, factor = question.support, question.unsettled
         for norm in self._norms:
-            kind = self._kind(norm, length)
-            sums = Sums(length=length, noise=kind.noise, variance=residual_variance)
+            kind = self._kind(norm)
+            sums = Sums(length=question.answers, noise=kind.noise, variance=question.mean_total)
             if norm is Norm.L1:
                 found.append((cells_of_arms(support, factor, sums), kind))
             else:
-                found.append((blocks_of_arms(support, factor, sums, self.options.loudness), kind))
+                loudness = question.options.loudness
+                found.append((blocks_of_arms(support, factor, sums, loudness), kind))
         return min(found, key=lambda each: each[0].left)
 
     def layout(
-        self, norm: Norm, rank: int, length: int
-    ) -> VectorLayout | ProductLayout | HistogramLayout:
-        """One cell, or one vector, or the message of products where missing rewards count."""
-        problem, tail_share = self.problem, self.options.tail_share * self.tail
+        self, norm: Norm, features: ArmFeatures, played: PlayedArms, law: ContextLaw
+    ) -> ProductLayout | HistogramLayout:
+        """One cell, or products of the coordinates of one arm."""
+        question, problem, rank = self.question, self.question.problem, features.rank
         if norm is Norm.L1:
             return histogram_layout(
                 cells=rank,
-                length=4 * length,  # an epoch may go on beyond its plan
+                length=4 * question.length,  # an epoch may go on beyond its plan
                 budget=problem.budget,
-                value_bound=self.bound,
+                value_bound=question.value_bound,
                 tail_share=self._cell_tail_share,
                 missing=problem.rewards.measured,
                 contributions=problem.contributions,
             )
-        if problem.rewards.measured:
-            return layout_for(problem, rank, length, tail_share, None)
-        return vector_layout(
-            value_bound=self.bound,
-            rank=rank,
-            moment_share=self.options.moment_share,
-            tail_share=tail_share,
-            length=length,
-            budget=problem.budget,
-            composition=problem.composition,
-        )
+        chosen = loudest(played.sizes(features))
+        own = played.coordinates(features, chosen)
+        projection = projection_for(played, own, chosen, rank, law)
+        return layout_for(problem, rank, question.length, question.tail_share, projection)
 
-    def _kind(self, norm: Norm, length: int) -> MessageKind:
+    def _kind(self, norm: Norm) -> MessageKind:
         """Noise and share of what messages in a norm say of an arm."""
-        noise = coordinate_deviation(self.problem, self.bound, norm, length)
+        question = self.question
+        noise = coordinate_deviation(question.problem, question.value_bound, norm, question.answers)
         if norm is Norm.L1:
             return MessageKind(norm, noise * (1 + self._cell_tail_share), 1.0)
-        products = self.problem.rewards.measured
-        share = self.options.main_share(tail=self.tail, products=products)
+        share = question.options.main_share(tail=question.tail, products=True)
         return MessageKind(norm, noise / share, share)
 
     @property
     def _cell_tail_share(self) -> float:
         """In L1 the tail is added to the diameter of a cell's message."""
-        return _CELL_TAIL * self.options.tail_share * self.tail
+        return _CELL_TAIL * self.question.tail_share
 
     @property
     def _norms(self) -> tuple[Norm, ...]:
-        """Without noise there is nothing that cells would save."""
-        return self.problem.norms if self.problem.budget is not None else (Norm.L2,)
+        """Without noise there is nothing that cells would save; they carry no moments."""
+        norms = self.question.problem.norms
+        dense = self.question.problem.budget is None or (self.moments and Norm.L2 in norms)
+        return (Norm.L2,) if dense else norms
 
 
 def lengthened(features: ArmFeatures, more: int) -> ArmFeatures:

@@ -31,8 +31,8 @@ from capri.learners.arm_messages import (
     lengthened,
 )
 from capri.learners.arm_prior import ArmPosterior, ArmPrior
-from capri.learners.belief import Belief, Believed, Block
-from capri.learners.change_of_basis import ChangeOfBasis, Lengthened
+from capri.learners.belief import Block
+from capri.learners.change_of_basis import ChangeOfBasis, Lengthened, Passage, least_squares
 from capri.learners.context_law import ContextLaw
 from capri.learners.messages import Message, Question
 from capri.learners.model import Knowledge, Model
@@ -40,11 +40,13 @@ from capri.learners.moment_design import Coordinates
 from capri.learners.options import PracticalOptions
 from capri.learners.prior import Observed
 from capri.learners.segments import PlannedSegment, Stage
-from capri.learners.warm_start import LEAST, ROUNDS, WarmStart, discounted
-from capri.spaces import Actions, FixedActions, context_chunks
+from capri.learners.warm_start import WarmStart, warm_start
+from capri.spaces import FixedActions
 
 # Coordinates of all arms together, of one arm at least and at most.
 _COORDINATES, _NARROWEST, _WIDEST = 2400, 12, 60
+# Contexts over which coefficients pass from old features of contexts to new ones.
+_PASSAGE_CONTEXTS = 1024
 # Contexts on which it is judged whether an arm is worth a try.
 _TRIED_CONTEXTS = 256
 
@@ -60,7 +62,7 @@ class ArmsModel(Model):
     # Many arms are sorted out in many short epochs.
     fastest_growth: ClassVar[float] = 1.3
     tries_others: ClassVar[bool] = True
-    tells_contexts: ClassVar[bool] = False
+    draws_at_once: ClassVar[bool] = True
 
     @classmethod
     def of(
@@ -91,17 +93,19 @@ class ArmsModel(Model):
     def changed(
         self, before: Problem, problem: Problem, law: ContextLaw, generator: np.random.Generator
     ) -> tuple[Self, ChangeOfBasis]:
-        """An arm is known by its indicator, a new one starts from what all have in common."""
+        """An arm is known by its indicator, a new one starts from what all have in common.
+
+        With the same arms it is the features of contexts that are made anew, for those who come.
+        """
+        if problem is before:
+            heir = self.of(problem, self.options, law, generator)
+            rows, _ = law.contexts(problem.contexts).support(generator, _PASSAGE_CONTEXTS)
+            old, new = self.basis.context(rows), heir.basis.context(rows)
+            return heir, Passage(heir.basis, least_squares(old, new))
         actions = _arms(problem)
         offered = actions.rows.argmax(axis=1).astype(np.int64)
         basis = replace(self.basis, offered=offered, arms=actions.dimension)
         return replace(self, basis=basis), Lengthened(actions.dimension - self.basis.arms)
-
-    def carried_over(self, start: WarmStart | None, belief: Belief, before: Believed) -> Believed:
-        """Arms that were added say nothing of the weights: these stay, and so do all estimates."""
-        if start is None:
-            return self.prior.again(belief, before.weights)
-        return super().carried_over(start, belief, before)
 
     def warm_start(self, observed: Observed) -> WarmStart:
         """From public rows, each of which speaks of one arm, with the noise of largest evidence."""
@@ -111,31 +115,12 @@ class ArmsModel(Model):
                 "releases: give blocks=False, or capri.Prior.from_rows"
             )
         u, arm = self.basis.split(observed.pairs)
-        targets, shape = observed.targets, self.shape
-        gram, image = np.zeros((*shape, shape[1])), np.zeros(shape)
-        for number in np.unique(arm):
-            own = u[arm == number]
-            gram[number], image[number] = own.T @ own, own.T @ targets[arm == number]
-        empty = replace(Belief.empty(*shape), epochs=1)
-        whole = float(targets @ targets) / len(targets) + 1e-300
-        variance, state = 0.25 * whole, None
-        for _ in range(ROUNDS):
-            belief = replace(empty, information=gram / variance, vector=image / variance)
-            state = self.prior.infer(belief, state)
-            taken = float(np.einsum("aij,aij->", gram / variance, state.covariance))
-            residual = targets - np.einsum("ij,ij->i", u, state.mean[arm])
-            left = max(len(targets) - taken, 1.0)
-            variance = max(float(residual @ residual) / left, LEAST * whole)
-        belief = replace(empty, information=gram / variance, vector=image / variance)
-        state = self.prior.infer(belief, state)
-        root = self.prior.root(state)[0]
-        return discounted(belief.information, belief.vector, self.prior, root, state)
+        rows: dict[Block, tuple[FloatArray, FloatArray]] = {
+            int(each): (u[arm == each], observed.targets[arm == each]) for each in np.unique(arm)
+        }
+        return warm_start(rows, self.shape, self.prior)
 
     # -- planning and reading ---------------------------------------------------------------------
-
-    def unknown_contexts(self, law: ContextLaw, problem: Problem) -> float:
-        """Features of contexts stay those of the pool."""
-        return 0.0
 
     def played(
         self,
@@ -151,12 +136,10 @@ class ArmsModel(Model):
         self, question: Question[ArmSupport], played: PlayedArms, law: ContextLaw, *, moments: bool
     ) -> Message:
         """All arms in cells, or none."""
-        choice = MessageChoice(question.problem, self.options, question.value_bound, question.tail)
-        found, kind = choice.best(
-            question.support, question.unsettled, question.answers, question.mean_total
-        )
+        choice = MessageChoice(question, moments)
+        found, kind = choice.best()
         features = ArmFeatures(self.basis, found.shapes, found.sizes, question.tau, found.offsets)
-        layout = choice.layout(kind.norm, features.rank, question.length)
+        layout = choice.layout(kind.norm, features, played, law)
         return Message(features, layout, kind.noise, kind.main_share)
 
     def readable(self, features: ProjectedFeatures) -> ArmFeatures:
@@ -179,13 +162,14 @@ class ArmsModel(Model):
     ) -> ArmParts:
         """A part for every arm that was played."""
         assert isinstance(features, ArmFeatures)
-        return ArmParts(features, support)
+        return ArmParts(features, support, segment.moved)
 
     def coordinates(
         self, features: ProjectedFeatures, played: PlayedArms, chosen: IntArray
     ) -> Coordinates:
-        """Messages of arms carry no moments."""
-        raise NotImplementedError
+        """At all pairs that may have any of them."""
+        assert isinstance(features, ArmFeatures)
+        return played.coordinates(features, chosen)
 
     def noise_at(self, known: Knowledge, estimate: FloatArray) -> float:
         """One number: an estimate of few plays is too rough to tell an arm's own noise by."""
@@ -222,34 +206,15 @@ class ArmsModel(Model):
         )
         return play.ThompsonLaw(self.basis, draws)
 
-    def opening(self, known: Knowledge, length: int, generator: np.random.Generator) -> play.Law:
-        """Draws of what a first epoch can resolve."""
-        return self.law(known, length, generator)
-
-    def after_change(
-        self,
-        known: Knowledge,
-        change: ChangeOfBasis,
-        length: int,
-        generator: np.random.Generator,
-        *,
-        awaited: FloatArray | None,
-        waiting: int,
-    ) -> tuple[play.Law, bool]:
+    def curious(
+        self, known: Knowledge, law: play.ThompsonLaw, change: ChangeOfBasis
+    ) -> tuple[play.ThompsonLaw, bool]:
         """New arms are drawn from what all have in common."""
-        law = self.law(known, length, generator, awaited=awaited, waiting=waiting)
-        return law, change.more > 0 and known.belief.epochs > 0
+        return law, change.more > 0
 
     def stakes(self, state: ArmPosterior) -> float:
         """Over arms."""
         return float(np.sqrt(state.mean.var(axis=0).sum()))
-
-    def estimate(self, state: Believed, actions: Actions, contexts: FloatArray) -> FloatArray:
-        """Features of a context are computed once for all of its arms."""
-        values, weights = np.empty((len(contexts), actions.count)), state.mean.reshape(-1, 1)
-        for part in context_chunks(len(contexts), actions.count):
-            values[part] = self.basis.values_at(actions, contexts[part], weights)[:, :, 0]
-        return values
 
     # -- storage ----------------------------------------------------------------------------------
 

@@ -37,10 +37,11 @@ from capri.spaces import Actions, FixedActions
 class ChangeOfBasis(ABC):
     """From old coefficients to new ones: what all releases said, of the new ones.
 
-    ``more``: blocks of which nothing can be known.
+    ``more``: blocks of which nothing can be known. ``same_prior``: that of other blocks stays.
     """
 
     more: int = 0
+    same_prior: bool = False
 
     @abstractmethod
     def information(self, information: FloatArray) -> FloatArray:
@@ -124,6 +125,7 @@ class Lengthened(ChangeOfBasis):
     """From blocks of some arms to blocks of these and more: of the new ones nothing is known."""
 
     more: int
+    same_prior: bool = True
 
     def information(self, information: FloatArray) -> FloatArray:
         """With zeros for arms that were added."""
@@ -172,8 +174,12 @@ def across(old: Span, new: Span, sample: FloatArray, columns: int) -> Passage:
     That is the best old coefficients for each new function, where the old ones were observed.
     """
     v, w = old.coordinates(sample), new.coordinates(widened(sample, columns))
-    matrix, *_ = np.linalg.lstsq(v, w, rcond=1e-8)
-    return Passage(new, np.asarray(matrix, dtype=np.float64))
+    return Passage(new, least_squares(v, w))
+
+
+def least_squares(old: FloatArray, new: FloatArray) -> FloatArray:
+    """The best old coefficients for each new function, given both at the same rows."""
+    return np.asarray(np.linalg.lstsq(old, new, rcond=1e-8)[0], dtype=np.float64)
 
 
 def widened(rows: FloatArray, columns: int) -> FloatArray:

@@ -35,7 +35,7 @@ from capri.learners.belief import Block, Posterior
 from capri.learners.boundary import intercept_of
 from capri.learners.cells import allowed, best_of, left_over, partitions
 from capri.learners.change_of_basis import ChangeOfBasis, across, between
-from capri.learners.context_law import ContextLaw, left_out
+from capri.learners.context_law import ContextLaw
 from capri.learners.messages import Message, Question, dense_design, remaining
 from capri.learners.model import Knowledge, Model
 from capri.learners.moment_design import Coordinates, layout_for, loudest, projection_for
@@ -120,13 +120,13 @@ class DenseModel(Model):
 
     def warm_start(self, observed: Observed) -> WarmStart:
         """What was known before the first user."""
-        return warm_start(observed, observed.design(self.basis), self.prior)
+        rows: dict[Block, tuple[FloatArray, FloatArray]] = {
+            ...: (observed.design(self.basis), observed.targets)
+        }
+        variance = None if observed.matrix is None else 1.0
+        return warm_start(rows, self.shape, self.prior, variance=variance)
 
     # -- planning and reading ---------------------------------------------------------------------
-
-    def unknown_contexts(self, law: ContextLaw, problem: Problem) -> float:
-        """The share of users whom the basis does not know."""
-        return left_out(law, self.basis, problem)
 
     def played(
         self,
@@ -226,30 +226,13 @@ class DenseModel(Model):
         draws = state.mean[:, None] + self.options.thompson_scale * (factor @ xi)
         return play.ThompsonLaw(self.basis, draws)
 
-    def opening(self, known: Knowledge, length: int, generator: np.random.Generator) -> play.Law:
-        """Uniform where nothing is known."""
-        if known.belief.epochs == 0 and known.warm_start is None:
-            return play.UniformLaw()
-        return self.law(known, length, generator)
-
-    def after_change(
-        self,
-        known: Knowledge,
-        change: ChangeOfBasis,
-        length: int,
-        generator: np.random.Generator,
-        *,
-        awaited: FloatArray | None,
-        waiting: int,
-    ) -> tuple[play.Law, bool]:
-        """Draws, of which some are lifted for actions that nothing is known of."""
-        if known.belief.epochs == 0:
-            return self.opening(known, length, generator), False
-        law = self.law(known, length, generator, awaited=awaited)
+    def curious(
+        self, known: Knowledge, law: play.ThompsonLaw, change: ChangeOfBasis
+    ) -> tuple[play.ThompsonLaw, bool]:
+        """Some draws are lifted for actions that nothing is known of."""
         assert isinstance(known.posterior, Posterior)
         unknown = self._unknown(known.posterior)
-        self.pass_over(generator)
-        return play.ThompsonLaw(self.basis, self._curious(law.draws, unknown)), len(unknown) > 0
+        return play.ThompsonLaw(self.basis, self._lifted(law.draws, unknown)), len(unknown) > 0
 
     def stakes(self, state: Posterior) -> float:
         """Over public pairs."""
@@ -275,7 +258,7 @@ class DenseModel(Model):
         """
         generator.standard_normal(self.rehearsal.coefficients.shape)
 
-    def _curious(self, draws: FloatArray, unknown: IntArray) -> FloatArray:
+    def _lifted(self, draws: FloatArray, unknown: IntArray) -> FloatArray:
         """Some of the draws lifted, so that in each of them an unknown action is the best.
 
         ``theta + c u`` with ``u`` the mean of ``v(c, x)`` over contexts: by the kernel no function

@@ -27,8 +27,9 @@ from capri.features import Function
 from capri.learners.active import DifferenceTest
 from capri.learners.arms_model import ArmsModel
 from capri.learners.belief import Belief, Squares
+from capri.learners.change_of_basis import ChangeOfBasis
 from capri.learners.codec import knowledge_from, knowledge_state
-from capri.learners.context_law import ContextLaw, too_many
+from capri.learners.context_law import ContextLaw, left_out, too_many
 from capri.learners.context_support import ContextSupport
 from capri.learners.dense_model import DenseModel
 from capri.learners.learning import taken_in
@@ -39,7 +40,7 @@ from capri.learners.overdispersion import Overdispersion
 from capri.learners.prior import Observed
 from capri.learners.reading import Expectations, read_release
 from capri.learners.response import Response
-from capri.learners.segments import PlannedSegment, Played, Stage
+from capri.learners.segments import PlannedSegment, Played, Stage, predicted
 from capri.learners.warm_start import inferred
 from capri.learners.words import Watch
 from capri.privacy.budget import PrivacyModel
@@ -85,9 +86,8 @@ class PracticalLearner(Learner):
             stage=Stage(np.empty((0, problem.contexts.dimension)), np.empty(0), False),
             pending={},
         )
-        opening = model.opening(self._known, self.first_epoch, generator)
-        stage = Stage.draw(problem, generator)
-        self._known = replace(self._known, conduct=_conduct(problem, opening), stage=stage)
+        conduct = _conduct(problem, self._opening(self._known, generator))
+        self._known = replace(self._known, conduct=conduct, stage=Stage.draw(problem, generator))
         self._watch = self._watched()
 
     @property
@@ -200,10 +200,10 @@ class PracticalLearner(Learner):
     def _widen(self, generator: np.random.Generator) -> None:
         """Make the basis anew where it does not know many of those who come."""
         known, law = self._known, self._known.context_law
-        if known.model.unknown_contexts(law, known.problem) > too_many(law):
+        if left_out(law, known.basis, known.problem) > too_many(law):
             self.adopt(known.problem, generator)
-            left_out = self._known.model.unknown_contexts(law, known.problem)
-            self._known = replace(self._known, context_law=replace(law, left_out=left_out))
+            law = replace(law, left_out=left_out(law, self._known.basis, known.problem))
+            self._known = replace(self._known, context_law=law)
 
     def _tried(self, epochs: Iterable[int]) -> bool:
         """Whether an epoch under way plays the law of now: the next one had better try others."""
@@ -293,14 +293,9 @@ class PracticalLearner(Learner):
             predicted_error=error,
             noise_share=read.design.noise_share if private else 0.0,
             response_rate=read.response.rate if measured else None,
-            mismatch=learnt.pool_test.mismatch if self._learns_contexts else None,
+            mismatch=learnt.pool_test.mismatch if known.problem.sends_products else None,
             notices=notices,
         )
-
-    @property
-    def _learns_contexts(self) -> bool:
-        """Whether messages tell who comes."""
-        return self.problem.sends_products and self._known.model.tells_contexts
 
     # -- lengths of epochs ------------------------------------------------------------------------
 
@@ -357,8 +352,15 @@ class PracticalLearner(Learner):
         posterior = inferred(start, model.prior, known.belief, None)
         stage = replace(known.stage, law=None)
         self._known = replace(known, warm_start=start, posterior=posterior, stage=stage)
-        law = model.opening(self._known, self.first_epoch, generator)
+        law = self._opening(self._known, generator)
         self._known = replace(self._known, conduct=_conduct(known.problem, law))
+
+    def _opening(self, known: Knowledge, generator: np.random.Generator) -> play.Law:
+        """The law before any release."""
+        model = known.model
+        if model.draws_at_once or known.belief.epochs or known.warm_start is not None:
+            return model.law(known, self.first_epoch, generator)
+        return play.UniformLaw()
 
     def amend(self, problem: Problem) -> None:
         """Play the law of now within the limits of another problem."""
@@ -377,32 +379,45 @@ class PracticalLearner(Learner):
         known = self._known
         model, change = known.model.changed(known.problem, problem, known.context_law, generator)
         belief, start = change.belief(known.belief), change.warm_start(known.warm_start)
+        if start is None and change.same_prior:  # what is new says nothing of the old
+            posterior = model.prior.again(belief, known.posterior.weights)
+        else:
+            posterior = inferred(start, model.prior, belief, known.posterior)
         heir = replace(
             known,
             problem=problem,
             model=model,
             belief=belief,
             warm_start=start,
-            posterior=model.carried_over(start, belief, known.posterior),
+            posterior=posterior,
             overdispersion=change.overdispersion(known.overdispersion),
             squares=change.squares(known.squares),
             response=change.response(known.response),
             pending=change.pending(known.pending, problem.actions.dimension),
             stage=Stage.draw(problem, generator),
         )
-        waiting = self._under_way()
-        law, curious = model.after_change(
+        law, curious = self._law_after(heir, change, generator)
+        self._known = replace(  # all or nothing
+            heir, belief=replace(belief, curious=curious), conduct=_conduct(problem, law)
+        )
+        self._watch = self._watched()
+
+    def _law_after(
+        self, heir: Knowledge, change: ChangeOfBasis, generator: np.random.Generator
+    ) -> tuple[play.Law, bool]:
+        """The law of the first epoch with other actions; whether nothing is known of some."""
+        if heir.belief.epochs == 0:
+            return self._opening(heir, generator), False
+        model, waiting = heir.model, self._under_way()
+        law = model.law(
             heir,
-            change,
             self.first_epoch,
             generator,
             awaited=awaited_of(heir, waiting),
             waiting=len(waiting),
         )
-        self._known = replace(  # all or nothing
-            heir, belief=replace(belief, curious=curious), conduct=_conduct(problem, law)
-        )
-        self._watch = self._watched()
+        model.pass_over(generator)
+        return model.curious(heir, law, change)
 
     # -- playing ----------------------------------------------------------------------------------
 
@@ -434,7 +449,8 @@ class PracticalLearner(Learner):
     def estimate(self, contexts: FloatArray) -> FloatArray:
         """Posterior mean of ``f``."""
         known = self._known
-        return known.model.estimate(known.posterior, known.problem.actions, contexts)
+        function = known.basis.function(known.posterior.mean.ravel())
+        return predicted(function, known.problem.actions, contexts)
 
     def active(self, contexts: FloatArray) -> BoolArray:
         """Actions that may still be the best, by a test that is calibrated when it is asked for."""

@@ -39,10 +39,8 @@ from capri.learners.segments import (
     PlannedSegment,
     Played,
     Stage,
-    predicted,
 )
-from capri.learners.warm_start import WarmStart, inferred
-from capri.spaces import Actions
+from capri.learners.warm_start import WarmStart
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -96,8 +94,8 @@ class Model(ABC):
     fastest_growth: ClassVar[float] = inf
     # Whether an epoch has draws of its own where another one under way plays the law of now.
     tries_others: ClassVar[bool] = False
-    # Whether messages can tell who comes.
-    tells_contexts: ClassVar[bool] = True
+    # Whether the law is drawn before anything is known; else it is uniform.
+    draws_at_once: ClassVar[bool] = False
 
     @classmethod
     @abstractmethod
@@ -130,19 +128,11 @@ class Model(ABC):
     ) -> tuple[Self, ChangeOfBasis]:
         """The model of a problem with other actions, and what becomes of coefficients."""
 
-    def carried_over(self, start: WarmStart | None, belief: Belief, before: Believed) -> Believed:
-        """The posterior of a belief in new coordinates, and the one before the change."""
-        return inferred(start, self.prior, belief, before)
-
     @abstractmethod
     def warm_start(self, observed: Observed) -> WarmStart:
         """What was known before the first user."""
 
     # -- planning and reading ---------------------------------------------------------------------
-
-    @abstractmethod
-    def unknown_contexts(self, law: ContextLaw, problem: Problem) -> float:
-        """The share of users whom the coordinates do not know."""
 
     @abstractmethod
     def played(
@@ -217,29 +207,14 @@ class Model(ABC):
         """
 
     @abstractmethod
-    def opening(self, known: Knowledge, length: int, generator: np.random.Generator) -> play.Law:
-        """The law before any release."""
-
-    @abstractmethod
-    def after_change(
-        self,
-        known: Knowledge,
-        change: ChangeOfBasis,
-        length: int,
-        generator: np.random.Generator,
-        *,
-        awaited: FloatArray | None,
-        waiting: int,
-    ) -> tuple[play.Law, bool]:
-        """The law of the first epoch with new actions, and whether nothing is known of some."""
+    def curious(
+        self, known: Knowledge, law: play.ThompsonLaw, change: ChangeOfBasis
+    ) -> tuple[play.ThompsonLaw, bool]:
+        """The law after a change of actions, and whether there are some nothing is known of."""
 
     @abstractmethod
     def stakes(self, state: Any) -> float:
         """The spread of the estimate over actions, which is what there is to lose."""
-
-    def estimate(self, state: Believed, actions: Actions, contexts: FloatArray) -> FloatArray:
-        """Posterior mean of ``f`` at all pairs of each context."""
-        return predicted(self.basis.function(state.mean), actions, contexts)
 
     def difference_test(self, known: Knowledge) -> DifferenceTest | None:
         """How far estimates must be apart to tell which is better; None where nobody can say."""

@@ -15,14 +15,14 @@ moments: where they disagree is what an epoch asks about first, so rows of anoth
 found out in a few epochs. Public throughout: post-processing.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import exp
 
 import numpy as np
 
 from capri.arrays import FloatArray
-from capri.learners.belief import Belief, Believed
-from capri.learners.prior import Observed
+from capri.learners.belief import Belief, Believed, Block
 from capri.learners.priors import CoefficientPrior
 
 # How far what was observed may be from f, in deviations of f itself; the last: all of it.
@@ -30,7 +30,7 @@ DOUBTS = (0.05, 0.15, 0.4, 1.0, np.inf)
 # Log odds of each before any release.
 _ODDS = np.array([0.0, 0.0, -1.0, -2.0, -1.0])
 # Rounds in which the noise of rows is found, and its least variance as a share of theirs.
-ROUNDS, LEAST = 5, 1e-4
+_ROUNDS, _LEAST = 5, 1e-4
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,27 +82,39 @@ def inferred(
 
 
 def warm_start(
-    observed: Observed,
-    design: FloatArray,
+    rows: Mapping[Block, tuple[FloatArray, FloatArray]],
+    shape: tuple[int, ...],
     prior: CoefficientPrior,
+    *,
+    variance: float | None = None,
 ) -> WarmStart:
-    """From what was observed of the coefficients of one block."""
-    targets, rank = observed.targets, design.shape[1]
-    gram, image = design.T @ design, design.T @ targets
-    empty = replace(Belief.empty(rank), epochs=1)
-    variance, state = 1.0, None
-    if observed.matrix is None:
-        whole = float(targets @ targets) / len(targets) + 1e-300
-        variance = 0.25 * whole
-        for _ in range(ROUNDS):
-            own = replace(empty, information=gram / variance, vector=image / variance)
-            state = prior.infer(own, state)
-            variance = max(
-                _noise(design, targets, gram, variance, prior.root(state), state), LEAST * whole
-            )
-    own = replace(empty, information=gram / variance, vector=image / variance)
+    """From rows of coordinates and what was observed of each block of coefficients there.
+
+    ``variance``: that of the noise; None for the one of largest evidence: squared residuals over
+    what is left to them, ``n - tr(J P)``, a few times.
+    """
+    gram, image = np.zeros((*shape, shape[-1])), np.zeros(shape)
+    for block, (design, targets) in rows.items():
+        gram[block], image[block] = design.T @ design, design.T @ targets
+    empty = replace(Belief.empty(*shape), epochs=1)
+    count = sum(len(targets) for _, targets in rows.values())
+    whole = sum(float(targets @ targets) for _, targets in rows.values()) / count + 1e-300
+    used, state = 0.25 * whole if variance is None else variance, None
+    for _ in range(_ROUNDS if variance is None else 0):
+        own = replace(empty, information=gram / used, vector=image / used)
+        state = prior.infer(own, state)
+        spread = state.factor @ np.swapaxes(state.factor, -1, -2)
+        left = max(count - float((own.information * spread).sum()), 1.0)
+        used = max(_residual_square(rows, state) / left, _LEAST * whole)
+    own = replace(empty, information=gram / used, vector=image / used)
     state = prior.infer(own, state)
-    return discounted(own.information[None], own.vector[None], prior, prior.root(state), state)
+    return discounted(own.information, own.vector, prior, prior.root(state), state)
+
+
+def _residual_square(rows: Mapping[Block, tuple[FloatArray, FloatArray]], state: Believed) -> float:
+    """Of what a posterior leaves of targets."""
+    residuals = [targets - design @ state.mean[block] for block, (design, targets) in rows.items()]
+    return sum(float(each @ each) for each in residuals)
 
 
 def discounted(
@@ -112,7 +124,7 @@ def discounted(
     root: FloatArray,
     state: Believed,
 ) -> WarmStart:
-    """Under every doubt; in blocks ``(blocks, r, r)``, of which a dense belief has one."""
+    """Under every doubt, whole or in blocks; ``root``: of the prior."""
     eye = np.eye(root.shape[-1])
     informations, vectors = [], []
     for doubt in DOUBTS:
@@ -127,13 +139,7 @@ def discounted(
         informations.append((told + np.swapaxes(told, -1, -2)) / 2)
         vectors.append(vector - np.einsum("...ij,...j->...i", gain, _along(doubt * root, vector)))
     start = WarmStart(np.array(informations), np.array(vectors), np.zeros(len(DOUBTS)))
-    if len(information) == 1:
-        start = replace(start, informations=start.informations[:, 0], vectors=start.vectors[:, 0])
-    nothing = replace(
-        Belief.empty(1),
-        information=np.zeros_like(start.informations[0]),
-        vector=np.zeros_like(start.vectors[0]),
-    )
+    nothing = Belief.empty(*vector.shape)
     evidences = [
         prior.infer(start.added(nothing, number), state).evidence for number in range(len(DOUBTS))
     ]
@@ -142,19 +148,4 @@ def discounted(
 
 def _along(root: FloatArray, vector: FloatArray) -> FloatArray:
     """``L^T h``."""
-    return np.asarray(np.einsum("ij,...i->...j", root, vector))
-
-
-def _noise(
-    design: FloatArray,
-    targets: FloatArray,
-    gram: FloatArray,
-    variance: float,
-    lower: FloatArray,
-    state: Believed,
-) -> float:
-    """The variance of largest evidence, one step: squared residuals over what is left to them."""
-    inner = np.eye(lower.shape[1]) + lower.T @ gram @ lower / variance
-    taken = lower.shape[1] - float(np.trace(np.linalg.inv(inner)))
-    residual: FloatArray = targets - design @ state.mean
-    return float(residual @ residual) / float(max(len(targets) - taken, 1.0))
+    return np.asarray(np.einsum("...ij,...i->...j", root, vector))

@@ -460,5 +460,6 @@ class LocalCapri(PublicFace):
             reported=self._state.issued > 0,
             prior=None if self._observed is None else self._observed.event,
             shuffle=self._problem.shuffle,
+            reservation=self._engine.reservation,
             **wanted,
         )

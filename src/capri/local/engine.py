@@ -69,7 +69,7 @@ class ReportEngine:
         """``reservation``: in the ledger of an organisation, which is told of every bundle."""
         self.state, self.repository, self._horizon = state, state.repository, horizon
         self.judged: Counter[int] = Counter()  # by this process, for its operator
-        self._reservation = reservation
+        self.reservation = reservation
         self.settle()
 
     def __repr__(self) -> str:
@@ -319,9 +319,9 @@ class ReportEngine:
         else:
             assert isinstance(course.learner, PracticalLearner)
             bundle = make_bundle(self.state.versions[current], plan, course.learner.conduct())
-        if self._reservation is not None:
+        if self.reservation is not None:
             read = [*self.state.head["releases"], *releases]
-            note_bundle(self._reservation, self.state.base, plan, read)
+            note_bundle(self.reservation, self.state.base, plan, read)
         for epoch in closed:
             course.learner.drop(epoch)
         carried = [bundle[-32:][:CARRIED].hex()] if bundle else []

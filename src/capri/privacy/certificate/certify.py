@@ -16,7 +16,7 @@ from capri.privacy.budget import Budget, PrivacyModel, UserLimit
 from capri.privacy.certificate.beliefs import belief_table, in_words, likely
 from capri.privacy.certificate.document import Certificate, Declaration, filled, words
 from capri.privacy.layout import MECHANISMS, Norm
-from capri.privacy.ledger import LEARNING, Ledger, PriorEvent
+from capri.privacy.ledger import LEARNING, Ledger, PriorEvent, Reserved
 from capri.privacy.shuffle import Shuffle
 from capri.version import version_of
 
@@ -60,6 +60,7 @@ def certify_policy(
     kinds = [
         "policy",
         *(["users"] if limit is not None else []),
+        *(["forgetful"] if limit is not None and store is None else []),
         *(["stored"] if store is not None else []),
         *(["guarded"] if store is not None and store.get("guarded") else []),
         str(model),
@@ -82,6 +83,7 @@ def certify_policy(
         independent_account=_dearest_account(ledger, scales, factors) if accounted else None,
         audit=audit_evidence(audit, str(model), ledger.budget),
         releases=_releases_of(ledger, epoch="epoch", participants="decisions"),
+        in_total=in_total(ledger.reservation),
         spent=asdict(ledger.spent),
         declaration=declaration,
         digests=digests,
@@ -131,6 +133,7 @@ def certify_devices(
     digests: dict[str, Any] | None = None,
     prior: PriorEvent | None = None,
     shuffle: Shuffle | None = None,
+    reservation: Reserved | None = None,
 ) -> Certificate:
     """State what every user of a :class:`LocalClient` is promised.
 
@@ -166,6 +169,7 @@ def certify_devices(
         digests=digests,
         prior=prior,
         libraries=("numpy",),
+        in_total=in_total(reservation),
         **mixed,
     )
 
@@ -219,6 +223,7 @@ def certify_fit(
         independent_account=independent_account(mu, ledger.budget),
         audit=audit_evidence(audit, "joint", ledger.budget),
         releases=_releases_of(ledger, epoch="stage", participants="rows"),
+        in_total=in_total(ledger.reservation),
         spent=asdict(ledger.spent),
         declaration=declaration,
         digests=digests,
@@ -283,6 +288,11 @@ def _worded(kinds: Sequence[str], **values: Any) -> dict[str, Any]:
         "assumptions": tuple(text for text, _ in kept if text),
         "kept_by": tuple(keeper for text, keeper in kept if text),
     }
+
+
+def in_total(reservation: Reserved | None) -> dict[str, Any] | None:
+    """What the population was promised over all that is done with it; None without a ledger."""
+    return None if reservation is None else reservation.standing()
 
 
 def _refuse_simulation(private: bool, seed: str) -> None:

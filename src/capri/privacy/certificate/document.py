@@ -74,7 +74,8 @@ class Certificate:
     says whether it is protected that a unit takes part at all. ``beliefs`` is the table of
     :func:`~capri.privacy.certificate.beliefs.belief_table`. ``digests`` identify the configuration
     and the plan of every release; None where one was not kept. ``locally``: what a report promises
-    by itself where the promise above is that of mixed reports.
+    by itself where the promise above is that of mixed reports. ``in_total``: what its population
+    was promised over all sources of an organisation's ledger, and what is reserved of it.
     """
 
     model: str
@@ -103,6 +104,7 @@ class Certificate:
     digests: dict[str, Any]
     versions: dict[str, str]
     locally: dict[str, Any] | None = None
+    in_total: dict[str, Any] | None = None
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Certificate":
@@ -119,8 +121,9 @@ class Certificate:
 
     def _content(self) -> dict[str, Any]:
         content: dict[str, Any] = json_values({"schema": SCHEMA, **asdict(self)})
-        if self.locally is None:  # certificates of other models say nothing of it
-            del content["locally"]
+        for name in ("locally", "in_total"):  # certificates of others say nothing of them
+            if content[name] is None:
+                del content[name]
         return content
 
     def to_dict(self) -> dict[str, Any]:

@@ -64,6 +64,11 @@ def sections(told: Certificate, releases: Table) -> list[Section]:
             table=releases or None,
             kind="releases",
         ),
+        *(
+            []
+            if told.in_total is None
+            else [Section(title="In total", terms=_total(told.in_total))]
+        ),
         Section(title="Digests", terms=_digests(told), kind="digests"),
     ]
 
@@ -263,6 +268,18 @@ def _digests(told: Certificate) -> Terms:
         *stored,
         ("This certificate", told.digest),
         ("Software", ", ".join(f"{name} {number}" for name, number in told.versions.items())),
+    ]
+
+
+def _total(told: dict[str, Any]) -> Terms:
+    """What the population was promised, over all that the organisation does with it."""
+    when = "" if told["period"] is None else f" in {told['period']}"
+    held = f"{told['sources']} policies, fits and fleets{when}, {promise(told['reserved'])}"
+    return [
+        ("Population", f"{told['population']}, of {told['organisation']}"),
+        ("Promised" + when, f"{promise(told['promised'])} over everything that is done with it"),
+        ("Reserved", f"{held} together ({told['account']} composition)"),
+        ("Ledger", f"{told['ledger'][:12]}, entry {told['generation']}, {told['digest'][:12]}"),
     ]
 
 
