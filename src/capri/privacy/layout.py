@@ -10,6 +10,7 @@ noise ``sigma`` everywhere. docs/privacy.md has the theorem, and the proof for e
     :mod:`capri.privacy.products`    exact products of rounded numbers, for what costs nothing
     :mod:`capri.privacy.moments`     all second moments of a row
     :mod:`capri.privacy.histogram`   a number in one cell of a public partition
+    :mod:`capri.privacy.counts`      a cell of every column
     :mod:`capri.privacy.corners`     two numbers and their product, split over four corners
 """
 
@@ -146,6 +147,17 @@ class Layout(ABC):
         mechanism = MECHANISMS[self.norm]
         scale = mechanism.scale(self.diameter, budget, self.coordinates, composition)
         return replace(self, noise_units=max(scale, at_least))
+
+    def told_in_stages(
+        self, budget: Budget, share: float, coordinates: int, *, at_least: float = 0.0
+    ) -> Self:
+        """With the noise of one of several releases of the same people: a share of ``mu^2``.
+
+        ``mu^2 = sum mu_i^2`` of shares that add up to 1 is that of the budget. ``coordinates``: of
+        all of them, whose integers cost a little each. ``at_least``: as in :meth:`calibrated`.
+        """
+        whole = MECHANISMS[self.norm].scale(self.diameter, budget, coordinates, 1.0)
+        return replace(self, noise_units=max(whole, at_least) / sqrt(share))
 
     def check_width(self, budget: Budget, advice: str = "lower epsilon") -> None:
         """Refuse noise that is too narrow for its account to hold, before the gate does."""
