@@ -190,7 +190,7 @@ def _person(
 ) -> tuple[list[str], set[int]]:
     """Digests and decisions that may be of one person."""
     from capri.errors import ConfigurationError
-    from capri.privacy.users import user_digest
+    from capri.privacy.budget import user_digest
 
     if (user is None) == (not decision):
         raise ConfigurationError("give the id of the user, or ids of their decisions: one of both")

@@ -20,8 +20,7 @@ import numpy as np
 
 from capri.arrays import BoolArray, IntArray
 from capri.checks import is_whole
-from capri.epoch.notice import Notice
-from capri.epoch.plan import EpochPlan, Release
+from capri.epoch.plan import EpochPlan, Notice, Release
 from capri.errors import DataError, HorizonError, StorageError
 from capri.files import write_atomically
 from capri.local import wire

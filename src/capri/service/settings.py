@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from capri.checks import is_number
-from capri.epoch.notice import unsaid
+from capri.epoch.plan import unsaid
 from capri.epoch.rewards import AS_ESTIMATED, RewardRule
 from capri.errors import CapriError, ConfigurationError, KernelWarning
 from capri.files import Given, Source, whole_from, write_atomically

@@ -12,16 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from capri.errors import CapriError, StorageError
-from capri.privacy.budget import Budget, PrivacyModel
+from capri.privacy.budget import Budget, PrivacyModel, UserLimit
 from capri.privacy.ledger import Ledger, ReleaseEvent
-from capri.privacy.users import UserLimit
 from capri.store.codec import Played, unpacked
 from capri.store.rollback import check_newest, first_digest, unknown_store
-from capri.store.schema import VERSION, VERSION_TABLE
 from capri.store.sql import SqlRepository
 from capri.store.sqlite import SqliteDatabase
 from capri.store.transaction import Transaction
-from capri.store.view import LEARNT, OPEN, RELEASED
+from capri.store.view import LEARNT, OPEN, RELEASED, VERSION, VERSION_TABLE
 
 # Sealed values that are opened to see whether the key is theirs.
 _SAMPLE = 100
