@@ -18,7 +18,7 @@ import capri_lab
 from builders import BUDGET, play_epoch, small_policy
 from capri.errors import ConfigurationError
 from capri.privacy.gate import Gate, noise_source
-from capri.privacy.mechanism import Norm
+from capri.privacy.layout import Norm
 from capri.privacy.noise import SecureNoise, SimulatedNoise
 from capri.streams import Streams
 

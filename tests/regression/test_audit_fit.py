@@ -17,7 +17,7 @@ from capri.audit.fit import audit_fit
 from capri.audit.proof import AuditResult
 from capri.errors import ConfigurationError
 from capri.kernels import Linear
-from capri.privacy import gate, mechanism, moments
+from capri.privacy import gate, layout, moments
 from capri.privacy.layout import Layout
 from capri.privacy.ledger import Ledger
 from capri.privacy.moments import MomentLayout
@@ -90,8 +90,8 @@ def test_unclipped_targets_are_caught(patch: Patch) -> None:
 
 
 def test_forgotten_factor_of_two_is_caught(patch: Patch) -> None:
-    honest = mechanism.noise_multiplier
-    patch.setattr(mechanism, "noise_multiplier", lambda *a, **k: honest(*a, **k) / 2)
+    honest = layout.noise_multiplier
+    patch.setattr(layout, "noise_multiplier", lambda *a, **k: honest(*a, **k) / 2)
     patch.setattr(Ledger, "check", lambda self, event: None)
     assert not audited(500).passed
 

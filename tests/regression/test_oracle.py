@@ -19,7 +19,7 @@ from sklearn.base import clone
 
 from capri import PrivateKernelClassifier, PrivateKernelQuantiles, PrivateKernelRidge
 from capri.privacy import gate
-from capri.privacy.mechanism import Norm
+from capri.privacy.layout import Norm
 from capri.privacy.noise import NoiseSource
 from capri.regression import estimator
 from capri.regression.sources import Block

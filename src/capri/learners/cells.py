@@ -28,7 +28,7 @@ from capri.learners.messages import Question
 from capri.learners.segments import Support
 from capri.partition import CellFeatures, beginnings, centres_of, nearest, summed
 from capri.privacy.histogram import HistogramLayout, histogram_layout
-from capri.privacy.mechanism import Norm
+from capri.privacy.layout import Norm
 
 # Numbers of cells that are tried. From the fifth on there are so many public pairs for each.
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128)

@@ -7,6 +7,7 @@ import numpy as np
 
 from capri.checks import whole
 from capri.epoch.learner import Learner
+from capri.epoch.plan import Schedule
 from capri.epoch.problem import Problem
 from capri.errors import ConfigurationError
 from capri.kernels import Auto
@@ -16,7 +17,6 @@ from capri.learners.options import PracticalOptions
 from capri.learners.paper import PaperLearner, PaperOptions
 from capri.learners.prior import Observed
 from capri.privacy.budget import PrivacyModel
-from capri.schedule import Schedule
 from capri.spaces import FixedActions
 
 Options = PracticalOptions | PaperOptions

@@ -17,8 +17,7 @@ import numpy as np
 
 from capri.arrays import FloatArray, IntArray
 from capri.errors import ConfigurationError
-from capri.privacy.layout import Block, Layout, consecutive
-from capri.privacy.mechanism import Norm
+from capri.privacy.layout import Block, Layout, Norm, consecutive
 
 # What a count of 1 is in integers: wide enough a grid for the noise of any budget in use.
 _LEVEL = 1 << 26

@@ -17,9 +17,8 @@ import numpy as np
 from capri.arrays import FloatArray, IntArray
 from capri.errors import BudgetError
 from capri.privacy.budget import Budget, PrivacyModel
-from capri.privacy.layout import Layout
+from capri.privacy.layout import MECHANISMS, Layout
 from capri.privacy.ledger import LEARNING, Ledger, ReleaseEvent
-from capri.privacy.mechanism import MECHANISMS
 from capri.privacy.noise import NoiseSource, SecureNoise, SimulatedNoise
 from capri.privacy.sphere import Sphere, Words, randomized
 from capri.privacy.vector import VectorLayout

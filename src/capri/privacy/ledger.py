@@ -7,10 +7,9 @@ from typing import Any, Protocol
 
 from capri.errors import BudgetError
 from capri.files import html_table, text_table
-from capri.privacy.budget import Budget, PrivacyModel
+from capri.privacy.budget import Budget, PrivacyModel, UserId
 from capri.privacy.calibration import delivered_by_integers, laplace_epsilon
-from capri.privacy.mechanism import MECHANISMS, Norm
-from capri.privacy.users import UserId
+from capri.privacy.layout import MECHANISMS, Norm
 
 # What the calibration may exceed the budget by: rounding of its own search, nothing else.
 _TOLERANCE = 1e-9

@@ -12,13 +12,12 @@ from typing import Any
 
 from capri.checks import is_number
 from capri.errors import BudgetError, ConfigurationError
-from capri.privacy.budget import Budget, PrivacyModel
+from capri.privacy.budget import Budget, PrivacyModel, UserLimit
 from capri.privacy.certificate.beliefs import belief_table, in_words, likely
 from capri.privacy.certificate.document import Certificate, Declaration, filled, words
+from capri.privacy.layout import MECHANISMS, Norm
 from capri.privacy.ledger import LEARNING, Ledger, PriorEvent, Reserved
-from capri.privacy.mechanism import MECHANISMS, Norm
 from capri.privacy.shuffle import Shuffle
-from capri.privacy.users import UserLimit
 from capri.version import version_of
 
 # The libraries that noise and its account rest on.
