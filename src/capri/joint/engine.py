@@ -198,6 +198,10 @@ class Engine:
         if not self.closed:
             self.state.refresh()
 
+    def probe(self) -> None:
+        """A unit of work that locks the counter and leaves it as it is."""
+        self.repository.write(lambda unit: unit.lock())
+
     # -- operating --------------------------------------------------------------------------------
 
     @property

@@ -284,6 +284,11 @@ class Serving(ABC):
         self._check_process()
         self._engine.warm()
 
+    def probe(self) -> None:
+        """Write to the store and change nothing; raises where it takes no write."""
+        self._check_process()
+        self._engine.probe()
+
     def check(self) -> None:
         """Raise where nothing is released and planned any more, and decisions are refused."""
         self._engine.pace.check()
