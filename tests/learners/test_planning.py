@@ -18,7 +18,7 @@ from capri.learners.belief import Belief
 from capri.learners.boundary import Encoding
 from capri.learners.learner import PracticalLearner
 from capri.learners.residuals import measured_excess, measured_square
-from capri.learners.segments import Design
+from capri.learners.segments import Design, Support
 from capri.privacy.calibration import noise_multiplier
 from capri.privacy.gate import Gate
 from capri.privacy.histogram import HistogramLayout
@@ -536,3 +536,20 @@ def test_first_epoch_is_long_enough_for_the_noise() -> None:
         )
         assert devices.remaining == max(50, int(10 * sphere(epsilon, 32).deviation ** 2))
     assert make_policy(budget=None, first_epoch=None).remaining == 50
+
+
+def test_what_all_actions_of_a_context_share_is_not_asked_about() -> None:
+    """A coordinate of contexts alone drops out; one of actions keeps its variance in a context."""
+    row, weights = np.array([0, 0, 1, 1, 2]), np.array([0.1, 0.3, 0.2, 0.1, 0.3])
+    features = np.column_stack([np.array([5.0, 5.0, -2.0, -2.0, 7.0]), [1.0, 0.0, 1.0, 0.0, 1.0]])
+    found = Support(features, weights, features, row).differences
+    # 0.4 and 0.3 of users meet two actions, with shares 1/4 and 2/3 of the first one.
+    expected = 0.4 * (1 / 4) * (3 / 4) + 0.3 * (2 / 3) * (1 / 3)
+    np.testing.assert_allclose(found, [[0.0, 0.0], [0.0, expected]], atol=1e-12)
+
+
+def test_where_nothing_is_left_to_decide_everything_counts() -> None:
+    """One action a context: messages are compared by the estimate itself."""
+    features, weights = np.array([[1.0, 2.0], [3.0, -1.0]]), np.array([0.25, 0.75])
+    found = Support(features, weights, features, np.arange(2)).differences
+    np.testing.assert_allclose(found, features.T @ (weights[:, None] * features))

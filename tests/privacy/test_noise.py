@@ -18,7 +18,7 @@ import capri_lab
 from builders import BUDGET, play_epoch, small_policy
 from capri.errors import ConfigurationError
 from capri.privacy.gate import Gate, noise_source
-from capri.privacy.mechanism import Norm
+from capri.privacy.layout import Norm
 from capri.privacy.noise import SecureNoise, SimulatedNoise
 from capri.streams import Streams
 
@@ -313,7 +313,6 @@ def test_generators_with_a_constant_seed_are_known_by_name() -> None:
         (os.path.join("learners", "context_support.py"), "Reach"): "public rows of the law",
         (os.path.join("regression", "summary.py"), ""): "public pairs of a prior",
         (os.path.join("regression", "decode.py"), "Model"): "draws from a released posterior",
-        (os.path.join("regression", "design.py"), ""): "public rows that stand for the box",
         (
             os.path.join("regression", "design.py"),
             "RowDistribution",

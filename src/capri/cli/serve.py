@@ -237,8 +237,9 @@ def aggregate(
 ) -> None:
     """Add up an epoch's reports, each token once, to the same bits anywhere.
 
-    Replays are found across all files. LocalCapri.receive_sum takes the sum
-    up. Ends with exit code 1 where no report counts.
+    Replays are found across all files, damaged files are set aside and
+    named, those that end in .gz may be compressed. LocalCapri.receive_sum
+    takes the sum up. Ends with exit code 1 where no report counts.
     """
     from contextlib import ExitStack
 
@@ -263,5 +264,7 @@ def aggregate(
     for name in ("replayed", "unknown", "malformed"):
         if number := getattr(made, name):
             typer.echo(f"{name}: {number:,}")
+    for reason in made.set_aside:
+        typer.echo(f"set aside: {reason}")
     if not made.accepted:
         raise typer.Exit(NOTHING)

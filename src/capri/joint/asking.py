@@ -16,8 +16,8 @@ from capri.learners.prior import Prior
 from capri.privacy.budget import NOTHING, PrivacyModel, Promise
 from capri.privacy.certificate import Certificate, certify_policy
 from capri.privacy.gate import Gate
+from capri.privacy.layout import Norm
 from capri.privacy.ledger import Ledger
-from capri.privacy.mechanism import Norm
 from capri.store.persistence import Configuration
 from capri.streams import Streams
 

@@ -23,7 +23,7 @@ from capri.learners.messages import Question, water_filling
 from capri.learners.moment_design import Coordinates, layout_for, loudest, projection_for
 from capri.learners.segments import BlockPart, ContextWeights, Estimated, Stage, keeps
 from capri.privacy.histogram import HistogramLayout, histogram_layout
-from capri.privacy.mechanism import Norm
+from capri.privacy.layout import Norm
 from capri.privacy.products import ProductLayout
 from capri.spaces import FixedActions
 

@@ -315,7 +315,7 @@ class Squares:
     constant: float = 0.0
     total: float = 0.0
     weight: float = 0.0
-    # What clipping cuts off, in units of its bound, where releases are pooled (learners/tails.py).
+    # What clipping cuts off, in units of its bound, where releases are pooled: residuals.py.
     cut: float = 0.0
     cut_weight: float = 0.0
 

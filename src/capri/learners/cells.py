@@ -5,9 +5,11 @@ one, ``t psi(w)``, needs Gaussian noise of about 7.5 at ``epsilon`` 1 and ``delt
 less of what varies within them. So partitions of many sizes, and the dense shape where there is a
 ``delta`` for it, are compared by what the belief expects to be left after the epoch,
 
-    E[v^T (P^-1 + H^T R^-1 H)^-1 v],  H_q = n E[1{w in q} v^T],  R_q = noise^2 + n E[1{w in q} z^2]
+    E[d^T (P^-1 + H^T R^-1 H)^-1 d],  H_q = n E[1{w in q} v^T],  R_q = noise^2 + n E[1{w in q} z^2]
 
-under the law of play. All of it is public: beliefs, laws and pairs.
+under the law of play, where ``d(c, x) = v(c, x) - E[v(c, .)]`` is what tells an action from the
+others that are played in its context: what all of them have in common decides nothing, and no cell
+is spent on it. All of it is public: beliefs, laws and pairs.
 
 Messages of cells carry no second moments: while they are played, who comes is taken to be the law
 that earlier epochs of dense messages told, or the pool.
@@ -26,7 +28,7 @@ from capri.learners.messages import Question
 from capri.learners.segments import Support
 from capri.partition import CellFeatures, beginnings, centres_of, nearest, summed
 from capri.privacy.histogram import HistogramLayout, histogram_layout
-from capri.privacy.mechanism import Norm
+from capri.privacy.layout import Norm
 
 # Numbers of cells that are tried. From the fifth on there are so many public pairs for each.
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -55,10 +57,9 @@ def allowed(problem: Problem) -> bool:
 
 
 def partitions(question: Question[Support]) -> Iterator[Partition]:
-    """Partitions of every size, in the directions in which the belief is least sure."""
+    """Partitions of every size, in the directions in which actions are least sure to differ."""
     problem, support = question.problem, question.support
-    white = support.features @ question.unsettled
-    spread, vectors = np.linalg.eigh((white * support.weights[:, None]).T @ white)
+    spread, vectors = np.linalg.eigh(_unknown(question))
     kept = np.flatnonzero(spread > _NEGLIGIBLE * spread[-1])[::-1][:_DIRECTIONS]
     directions = np.ascontiguousarray(question.unsettled @ vectors[:, kept])
     points = support.features @ directions
@@ -124,9 +125,14 @@ def best_of(
 
 
 def left_over(question: Question[Support], observation: Observation) -> float:
-    """What the belief expects to be left of the error after an epoch, as a variance."""
+    """What is expected to be left of the error of differences after an epoch, as a variance."""
     seen, factor = question.overdispersion.seen(observation), question.unsettled
     image = seen.design @ factor
     known = image.T @ np.linalg.solve(seen.covariance, image)
     known[np.diag_indices_from(known)] += 1.0
-    return float(np.trace(np.linalg.solve(known, question.unknown)))
+    return float(np.trace(np.linalg.solve(known, _unknown(question))))
+
+
+def _unknown(question: Question[Support]) -> FloatArray:
+    """``E[d d^T]`` in coordinates in which what is unknown is white."""
+    return np.asarray(question.unsettled.T @ question.support.differences @ question.unsettled)

@@ -52,7 +52,7 @@ from capri.learners.segments import (
 )
 from capri.learners.warm_start import WarmStart, warm_start
 from capri.partition import CellFeatures
-from capri.privacy.mechanism import Norm
+from capri.privacy.layout import Norm
 from capri.privacy.products import ProductLayout
 from capri.privacy.vector import VectorLayout, vector_layout
 

@@ -18,8 +18,7 @@ import numpy as np
 from capri.arrays import BoolArray, FloatArray
 from capri.epoch import play
 from capri.epoch.learner import Learner, Lesson, State
-from capri.epoch.notice import Notice
-from capri.epoch.plan import EpochPlan, Release, Segment
+from capri.epoch.plan import EpochPlan, Notice, Release, Segment
 from capri.epoch.problem import Problem
 from capri.errors import ConfigurationError
 from capri.features import Function

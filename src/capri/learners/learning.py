@@ -9,8 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from capri.epoch.notice import Notice
-from capri.epoch.plan import Release
+from capri.epoch.plan import Notice, Release
 from capri.learners import words
 from capri.learners.belief import Belief, Believed, Squares
 from capri.learners.boundary import sized

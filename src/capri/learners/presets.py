@@ -8,6 +8,7 @@ import numpy as np
 from capri.checks import whole
 from capri.epoch.course import Course
 from capri.epoch.learner import Learner
+from capri.epoch.plan import Schedule
 from capri.epoch.problem import Problem
 from capri.errors import ConfigurationError
 from capri.files import digest_of
@@ -20,7 +21,6 @@ from capri.learners.paper import PaperLearner, PaperOptions
 from capri.learners.prior import Observed, Prior, observed, sampled_pairs
 from capri.privacy.budget import Budget, PrivacyModel
 from capri.privacy.ledger import PriorEvent
-from capri.schedule import Schedule
 from capri.spaces import FixedActions
 
 Options = PracticalOptions | PaperOptions

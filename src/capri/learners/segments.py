@@ -10,6 +10,7 @@ formula of a plan and of a release is written once.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -19,6 +20,7 @@ from capri.epoch.play import Conduct
 from capri.epoch.problem import Problem
 from capri.features import Function, Span
 from capri.learners.belief import Believed, Block, Expected, Observation
+from capri.partition import summed
 from capri.spaces import Actions, ContextPool, context_chunks
 
 # Contexts that stand for a sampler's law, or for a pool too large to walk through.
@@ -138,11 +140,29 @@ class SegmentPlay(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Support:
-    """Pairs ``(n, d)`` of one block with probabilities that sum to 1, and their coordinates."""
+    """Pairs ``(n, d)`` of one block with probabilities that sum to 1, and their coordinates.
+
+    ``row``: the number of each pair's context.
+    """
 
     pairs: FloatArray
     weights: FloatArray
     features: FloatArray
+    row: IntArray
+
+    @cached_property
+    def differences(self) -> FloatArray:
+        """``E[d d^T]``, ``d(c, x) = v(c, x) - E[v(c, .)]`` over the actions played in a context.
+
+        What all actions of a context have in common decides nothing. Where one action is left in
+        every context, ``E[v v^T]``.
+        """
+        rows, place = np.unique(self.row, return_inverse=True)
+        apart, weighted = self.features, self.features * self.weights[:, None]
+        if len(rows) < len(place):
+            mass = np.bincount(place, self.weights)
+            apart = apart - (summed(weighted, place, len(rows)) / mass[:, None])[place]
+        return np.asarray((apart * self.weights[:, None]).T @ apart)
 
     def blocks(self) -> Iterator[tuple[Block, FloatArray, FloatArray]]:
         """The one block."""
@@ -213,8 +233,8 @@ class PlayedPairs:
         chances = weights[self.row] * self.chance
         on = chances > 0
         if on.all():
-            return Support(self.pairs, chances, self.features)
-        return Support(self.pairs[on], chances[on], self.features[on])
+            return Support(self.pairs, chances, self.features, self.row)
+        return Support(self.pairs[on], chances[on], self.features[on], self.row[on])
 
 
 # -- what is expected -----------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from capri.arrays import IntArray, one_blas_thread
 from capri.choices import successor
 from capri.epoch.course import Course, PublicFace
 from capri.epoch.limits import Limits
-from capri.epoch.notice import Notice
+from capri.epoch.plan import Notice, Schedule
 from capri.epoch.problem import Problem, checked_problem, with_actions
 from capri.epoch.rewards import RewardTerms, checked_scale, checked_terms, rescaled
 from capri.epoch.storage import configuration_digest, damage_as_storage_error, read_policy_file
@@ -41,7 +41,6 @@ from capri.local.state import BundleDraws, ReportState, first_law, generator, in
 from capri.privacy.budget import Budget, Promise
 from capri.privacy.certificate import Certificate, certify_devices
 from capri.privacy.shuffle import Shuffle
-from capri.schedule import Schedule
 from capri.spaces import Contexts
 from capri.store.codec import PlainCodec
 from capri.store.organisation import OrganisationLedger

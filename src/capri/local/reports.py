@@ -20,8 +20,7 @@ import numpy as np
 
 from capri.arrays import BoolArray, IntArray
 from capri.checks import is_whole
-from capri.epoch.notice import Notice
-from capri.epoch.plan import EpochPlan, Release
+from capri.epoch.plan import EpochPlan, Notice, Release
 from capri.errors import DataError, HorizonError, StorageError
 from capri.files import write_atomically
 from capri.local import wire
@@ -248,8 +247,8 @@ _COUNTS = ("accepted", "replayed", "unknown", "malformed")
 class EpochSum:
     """What the reports to one bundle add up to, and what became of all that were found.
 
-    ``total`` is in the units of the bundle's reports. All of it may be published: reports are
-    private by themselves.
+    ``total`` is in the units of the bundle's reports. ``set_aside`` says which files were left out,
+    and why. All of it may be published: reports are private by themselves.
     """
 
     digest: bytes
@@ -259,6 +258,7 @@ class EpochSum:
     replayed: int
     unknown: int
     malformed: int
+    set_aside: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         counts = {name: getattr(self, name) for name in (*_COUNTS, "epoch")}
@@ -279,6 +279,7 @@ class EpochSum:
             "digest": self.digest.hex(),
             "epoch": self.epoch,
             **{name: getattr(self, name) for name in _COUNTS},
+            "set_aside": list(self.set_aside),
             "sum": [str(each) for each in self.total.tolist()],
         }
 
@@ -301,6 +302,7 @@ class EpochSum:
                 epoch=values["epoch"],
                 total=np.array([int(each) for each in listed], dtype=np.int64),
                 **{name: values[name] for name in _COUNTS},
+                set_aside=tuple(map(str, values["set_aside"])),
             )
         except (OSError, ValueError, TypeError, LookupError, OverflowError) as problem:
             reason = problem.strerror if isinstance(problem, OSError) else "it is no sum of reports"

@@ -32,6 +32,7 @@ from capri.privacy.calibration import delivered_epsilon
 from capri.privacy.ledger import Ledger, PriorEvent, ReleaseEvent
 from capri.regression.decode import Model
 from capri.regression.engine import FitEngine, OpenRows, Setting
+from capri.regression.family import cells_of
 from capri.regression.scikit_learn import steps_to_caller, warn_of_leak
 from capri.regression.stage import StagePlan, StageResult
 from capri.schema import Numeric, Schema
@@ -102,10 +103,8 @@ def named_parts(shares: Mapping[str, float], labels: Sequence[str] | None) -> di
     """Shares of the parts of a function, with the names of columns that have any."""
 
     def named(part: str) -> str:
-        kind, _, place = part.partition(" ")
-        if labels is None or kind not in ("column", "category"):
-            return part
-        return f"{kind} {labels[int(place)]}"
+        kind, _, place = part.rpartition(" ")
+        return part if labels is None or not place.isdigit() else f"{kind} {labels[int(place)]}"
 
     return {named(part): share for part, share in shares.items()}
 
@@ -214,6 +213,7 @@ def _setting_digest(setting: Setting) -> str:
         values,
         {
             "pivots": setting.basis.pivots,
+            "cells": cells_of(setting.basis),
             "transform": setting.basis.transform,
             "box.low": setting.box[0],
             "box.high": setting.box[1],
@@ -226,7 +226,7 @@ def _setting_digest(setting: Setting) -> str:
 def _plan_digest(plan: StagePlan) -> str:
     values = {
         "number": plan.number,
-        "lot": asdict(plan.lot),
+        "table": plan.table,
         "rows": plan.rows,
         "clip_norm": plan.clip_norm,
         "layout": asdict(plan.layout),
@@ -240,8 +240,8 @@ def _plan_digest(plan: StagePlan) -> str:
 def earlier_events(before: Any, fresh: Any) -> tuple[ReleaseEvent, ...]:
     """Releases of the fits before the fresh one, and a word about what they add up to.
 
-    Of each fit the most expensive: nobody is in two of its stages. Gaussian releases of the same
-    people compose by ``mu^2 = sum mu_i^2``.
+    Of each fit what it cost those whom it cost most, all stages over their rows together. Gaussian
+    releases of the same people compose by ``mu^2 = sum mu_i^2``.
     """
     past: tuple[ReleaseEvent, ...] = tuple(getattr(before, "past_events_", ()))
     ledger = getattr(before, "ledger_", None)
@@ -260,7 +260,7 @@ def earlier_events(before: Any, fresh: Any) -> tuple[ReleaseEvent, ...]:
 
 def _costliest(ledger: Ledger) -> tuple[ReleaseEvent, ...]:
     """What a fit cost those whom it cost most."""
-    return tuple(sorted(ledger.events, key=lambda event: -event.mu)[:1])
+    return tuple(sorted(ledger.together, key=lambda event: -event.mu)[:1])
 
 
 def one_account(parts: Sequence[Ledger | None]) -> Ledger | None:
@@ -274,8 +274,9 @@ def one_account(parts: Sequence[Ledger | None]) -> Ledger | None:
         if part is None:
             return None
         whole = whole or Ledger(part.budget)
+        before = max((event.epoch for event in whole.events), default=0)
         for event in part.events:
-            whole.record(replace(event, epoch=len(whole.events) + 1))
+            whole.record(replace(event, epoch=before + event.epoch))
     return whole
 
 
@@ -300,7 +301,7 @@ def fit_prior(model: Model, ledger: Ledger | None, engine: FitEngine) -> Prior:
     inside = generator.uniform(*model.box, size=(4 * basis.rank, len(model.box[0])))
     pairs = np.concatenate([np.clip(basis.pivots, *model.box), inside])
     matrix, targets = observed(
-        basis,
+        basis,  # type: ignore[arg-type]  # of which coordinates are asked for, and nothing else
         pairs,
         (vectors * np.maximum(values, 0.0)) @ vectors.T,
         inverse @ estimate.mean,

@@ -29,8 +29,7 @@ from capri.errors import (
     MissingExtraError,
     StorageError,
 )
-from capri.store.schema import TABLES, VERSION, VERSION_TABLE, statements
-from capri.store.view import Row
+from capri.store.view import TABLES, VERSION, VERSION_TABLE, Row, statements
 
 Result = TypeVar("Result")
 
