@@ -24,6 +24,8 @@ from capri import (
     StorageError,
 )
 from capri.privacy.filters import Charge
+from capri.service.server import open_policy
+from capri.service.settings import load_settings
 from capri.store.reservation import Reservation
 from stored_policies import policy
 
@@ -274,3 +276,44 @@ def test_a_fleet_is_counted_from_its_first_bundle_on(
         LocalCapri.open(place)
     LocalCapri.open(place, ledger=ledger).close()
     assert ledger.spent("patients").epsilon == 1.0
+
+
+FILE = """
+actions = ["red", "blue"]
+population = "patients"
+{model}
+[[context]]
+name = "age"
+kind = "numeric"
+low = 0
+high = 1
+[budget]
+epsilon = 1.0
+"""
+
+
+@pytest.mark.parametrize("model", ["", 'model = "local"'])
+def test_a_service_takes_the_ledger_from_the_environment(
+    ledger: OrganisationLedger,
+    url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    model: str,
+) -> None:
+    file = tmp_path / "policy.toml"
+    file.write_text(FILE.format(model=model))
+    settings = load_settings(file)
+    with pytest.raises(ConfigurationError, match=r"\$CAPRI_LEDGER"):
+        open_policy(settings, None)
+    settings = load_settings(file)
+    monkeypatch.setenv("CAPRI_LEDGER", url)
+    place = f"sqlite:///{tmp_path}/served.db"
+    open_policy(settings, place).close()
+    assert ledger.spent("patients").epsilon == 1.0
+    open_policy(settings, place).close()  # another process of it
+    assert ledger.spent("patients").epsilon == 1.0
+    if not model:
+        Capri.open(place).close()  # as every command does
+        monkeypatch.delenv("CAPRI_LEDGER")
+        with pytest.raises(BudgetError, match="CAPRI_LEDGER"):
+            Capri.open(place)

@@ -127,6 +127,8 @@ def check(url: Address, store_key_file: KeyFile = None, rollback_guard: GuardPla
 
     try:
         with opened(url, store_key_file, rollback_guard, read_only=True) as repository:
+            if (repository.configuration() or ({},))[0].get("kind") == "organisation":
+                raise StorageError("this is an organisation's ledger: capri ledger check")
             findings = Check(repository).findings()
     except StorageError as problem:
         findings = [Finding("store", BAD, str(problem))]

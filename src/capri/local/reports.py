@@ -24,6 +24,7 @@ from capri.epoch.plan import EpochPlan, Notice, Release
 from capri.errors import DataError, HorizonError, StorageError
 from capri.files import write_atomically
 from capri.local import wire
+from capri.local.honesty import MOST, forged_notices
 from capri.privacy.sphere import DIRECTION_UNITS, reported_sum
 
 
@@ -97,6 +98,7 @@ class EpochReports:
     def add(self, rows: wire.Messages) -> None:
         """Alg. 1, line 15, in exact integers; for reports that were judged to be acceptable."""
         tokens, numbers = wire.tokens_of(rows), wire.numbers_of(rows)
+        self.sample.append(rows[: max(0, MOST - self.unread)].copy())
         self.add_sum(reported_sum(tokens, numbers, self.plan.dimension), len(rows))
 
     def add_sum(self, total: IntArray, count: int) -> None:
@@ -129,8 +131,14 @@ class EpochReports:
             last=last,
         )
 
+    def forged(self) -> tuple[Notice, ...]:
+        """Whether the first reports since the last reading are those of an honest crowd."""
+        rows = np.concatenate([np.empty((0, wire.SIZE), dtype=np.uint8), *self.sample])
+        return forged_notices(self.sphere, wire.tokens_of(rows), wire.numbers_of(rows))
+
     def start_anew(self) -> None:
         """After a reading: what was read is in no later one."""
+        self.sample: list[wire.Messages] = []
         self.total, self.unread = np.zeros(self.plan.dimension, dtype=np.int64), 0
 
 

@@ -42,6 +42,8 @@ _FALSE_ALARM = 5e-5
 # Rows count for little below this share of what rows of the public law count, and targets are at
 # the ends above this mean square.
 _LITTLE, _AT_ENDS = 0.5, 0.8
+# Targets that vary by less than this share of their range have bounds that are too wide.
+_NARROW = 0.01
 
 
 class Stages(tuple[Row, ...]):
@@ -143,7 +145,8 @@ def _doubts(engine: FitEngine, *, codes: bool) -> Iterator[str]:
     deviations = NormalDist().inv_cdf(1 - _FALSE_ALARM / (1 + engine.setting.outputs))
     ones = np.asarray(np.linalg.lstsq(sample, np.ones(len(sample)), rcond=None)[0], np.float64)
     found, variance, expected = np.sum([_counted(each, sample, ones) for each in results], axis=0)
-    if found + deviations * sqrt(variance) < _LITTLE * expected:
+    missing = found + deviations * sqrt(variance) < _LITTLE * expected
+    if missing:
         yield (
             f"what was released of {rows} rows says that they count for less than half of what "
             "rows like the public ones would: their labels are none of the classes, or their "
@@ -161,6 +164,29 @@ def _doubts(engine: FitEngine, *, codes: bool) -> Iterator[str]:
                 f"= {bounds}, or beyond. That is right for targets that are yes or no; else "
                 "y_bounds are in another unit than y, or far too wide"
             )
+        elif not missing and (used := _used(engine, output, deviations)) < _NARROW:
+            yield (
+                f"what was released says that targets of output {output} vary by less than "
+                f"{used:.1g} of the range of y_bounds: narrower bounds, if they are known without "
+                "the data, would bring as much less noise"
+            )
+
+
+def _used(engine: FitEngine, output: int, deviations: float) -> float:
+    """At most this share of their range do targets vary by: a deviation, over the whole range.
+
+    Residuals of the last stage, with their noise on the safe side, and the function over the law.
+    """
+    reading, estimate = engine.readings[-1], engine.estimates[output]
+    result = reading.result
+    told = [(result.squares, result.noise[2])]
+    if result.tail_squares is not None:
+        told.append((result.tail_squares, result.tail_noise[2]))
+    # (T + U)^2 <= 2 (T^2 + U^2)
+    residual = 2 * sum(max(float(s[output] + deviations * n[output]), 0.0) for s, n in told)
+    centred = engine.law.centred
+    function = estimate.mean @ centred @ estimate.mean + np.sum(centred * estimate.covariance)
+    return sqrt(residual / reading.rows + float(function)) / 2
 
 
 def _weights(result: StageResult, sample: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -200,6 +200,7 @@ def open_policy(
             store_key=key_from(key.encode(), STORE_KEY) if key else None,
             rollback_guard=rollback_guard or settings.rollback_guard,
             new_rollback_guard=new_rollback_guard,
+            population=settings.population,
         )
 
 

@@ -90,7 +90,8 @@ class Check:
     def _epochs(self, transaction: Transaction) -> str:
         rows = transaction.rows("SELECT number, first, last, state FROM epochs ORDER BY number")
         _hold([row[0] for row in rows] == list(range(1, len(rows) + 1)), "numbers are missing")
-        for (number, _, last, state), after in zip(rows, [*rows[1:], None], strict=True):
+        for at, (number, _, last, state) in enumerate(rows, start=1):
+            after = rows[at] if at < len(rows) else None
             _hold((state == OPEN) == (last is None), f"epoch {number} is {state} and has an end")
             if after is not None:
                 _hold(last is not None, f"epoch {number} has no end, and others follow")
