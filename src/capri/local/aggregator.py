@@ -28,11 +28,11 @@ from capri.epoch.rewards import RewardTerms, checked_scale, rescaled
 from capri.epoch.storage import configuration_digest, damage_as_storage_error, read_policy_file
 from capri.errors import ConfigurationError, HorizonError
 from capri.kernels import Kernel
-from capri.learners.explain import explain, releases_prior
+from capri.learners.explain import explain
 from capri.learners.explanation import Explanation
 from capri.learners.learner import PracticalLearner
 from capri.learners.options import PracticalOptions
-from capri.learners.presets import checked_horizon, checked_options, first_length
+from capri.learners.presets import checked_horizon, checked_options, first_length, releases_prior
 from capri.learners.prior import Prior, checked_prior
 from capri.local import wire
 from capri.local.engine import ReportEngine
