@@ -9,9 +9,9 @@ from capri.epoch.rewards import rescaled
 from capri.epoch.storage import configuration_digest
 from capri.errors import BudgetError, ConfigurationError
 from capri.joint.engine import Engine
-from capri.learners.explain import explain, releases_prior
+from capri.learners.explain import explain
 from capri.learners.explanation import Explanation
-from capri.learners.presets import Options
+from capri.learners.presets import Options, releases_prior
 from capri.learners.prior import Prior
 from capri.privacy.budget import NOTHING, PrivacyModel, Promise
 from capri.privacy.certificate import Certificate, certify_policy
