@@ -139,7 +139,6 @@ def measure(functions: int, rivals: str, longest: int, minutes: float) -> dict[s
             row["rival"] = kept.get((problem, rounds))
         rows.append(row)
         print(line(row), flush=True)
-        common.save_json("regret", header | {"rows": rows})
     return header | {"rows": rows}
 
 
