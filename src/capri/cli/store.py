@@ -1,6 +1,5 @@
 """``capri backup``, ``restore``, ``check`` and ``store``: what operators do to a store."""
 
-import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from getpass import getuser
@@ -43,10 +42,11 @@ def operator() -> str:
 def read_key(file: Path | None, variable: str = KEY_VARIABLE) -> bytes | None:
     """A store key from a file or the environment; None where there is none. Never quoted."""
     from capri.errors import ConfigurationError
+    from capri.files import secret
     from capri.store.seal import key_from
 
     if file is None:
-        raw = os.environ.get(variable, "").encode()
+        raw = (secret(variable) or "").encode()
         return key_from(raw, variable) if raw else None
     try:
         return key_from(file.read_bytes(), str(file))

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from capri.errors import ConfigurationError
+from capri.files import secret
 
 Headers = dict[bytes, bytes]
 
@@ -102,7 +103,7 @@ class KeyRing:
         self._state: tuple[int, int, int] | None = None
         self._looked = -_EVERY
         self._told = False
-        self._fixed = read_keys(os.environ.get(ENVIRONMENT, ""), ENVIRONMENT)
+        self._fixed = read_keys(secret(ENVIRONMENT) or "", ENVIRONMENT)
         self._keys = list(self._fixed)
         if file is not None and file.exists():
             self._read(file)

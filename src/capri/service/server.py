@@ -30,6 +30,7 @@ from capri.errors import (
     KernelWarning,
     StorageError,
 )
+from capri.files import secret
 from capri.service.app import Application
 from capri.service.auth import ENVIRONMENT, KeyRing
 from capri.service.changes import PolicyFile
@@ -189,7 +190,7 @@ def open_policy(
     """The policy in its store, filled where it is empty; or the aggregator of a local one."""
     if settings.local:
         return settings.aggregator(store or settings.default_store)
-    key = os.environ.get(STORE_KEY)
+    key = secret(STORE_KEY)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", KernelWarning)  # the page and /v1/policy tell of them
         place = store or settings.default_store

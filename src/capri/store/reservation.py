@@ -82,13 +82,14 @@ class Reservation:
         """Note what a release will cost, before any of its data; and what was released since."""
         self._check(event)
         releases = list(released)
+        later = releases[self._noted :]
         coordinates = 0
         if event.pure(1) is None:
             coordinates = event.rank * ceil(self._composition**2)
 
         def build(book: Book, now: float) -> Entries:
             population = book.population(self.population)
-            entries = [*self._held(book, now, coordinates), *self._releases(book, releases)]
+            entries = [*self._held(book, now, coordinates), *self._releases(book, later)]
             if (self.source, event.epoch, event.purpose) not in book.plans:
                 period = book.period(population, now)
                 entries.append(("plan", self._described(event) | {"period": period}))
@@ -100,8 +101,8 @@ class Reservation:
     def release(self, released: Iterable[ReleaseEvent]) -> None:
         """Note what was released since the last plan; nothing is asked where nothing was."""
         releases = list(released)
-        if len(releases) > self._noted:
-            self.ledger.append(lambda book, now: self._releases(book, releases))
+        if later := releases[self._noted :]:
+            self.ledger.append(lambda book, now: self._releases(book, later))
             self._noted = len(releases)
 
     def _check(self, event: ReleaseEvent) -> None:
