@@ -21,10 +21,12 @@ import numpy as np
 from capri.arrays import BoolArray, IntArray
 from capri.checks import is_whole
 from capri.epoch.plan import EpochPlan, Notice, Release
-from capri.errors import DataError, HorizonError, StorageError
+from capri.epoch.rewards import RewardScale, RewardTerms, checked_terms
+from capri.errors import ConfigurationError, DataError, HorizonError, StorageError
 from capri.files import write_atomically
 from capri.local import wire
 from capri.local.honesty import MOST, forged_notices
+from capri.privacy.shuffle import Shuffle
 from capri.privacy.sphere import DIRECTION_UNITS, reported_sum
 
 
@@ -148,11 +150,28 @@ _UNDER_WAY = 10_000
 _STALE, _FEW = 0.05, 500
 
 
-def waited_for(given: int | timedelta | None, *, mixed: bool) -> int | timedelta:
-    """``reward_wait``, or what is right where nothing is known of it; a mixed batch is whole."""
-    if given is not None:
-        return given
-    return 0 if mixed else _UNDER_WAY
+def device_terms(
+    reward_wait: int | timedelta | None,
+    missing_reward: float | str,
+    epoch_time: timedelta | None,
+    scale: RewardScale,
+    shuffle: Shuffle | None,
+) -> RewardTerms:
+    """The rules for reports; a wait that is right where none is given. A mixed batch is whole."""
+    mixed = shuffle is not None
+    if mixed and (reward_wait or epoch_time is not None):
+        raise ConfigurationError(
+            "shuffle takes neither reward_wait nor epoch_time: late reports, and those of an epoch "
+            "that is cut short, are batches too small to hide in. Devices report at a fixed time, "
+            "and an epoch waits for all of its reports"
+        )
+    return checked_terms(
+        reward_wait=reward_wait if reward_wait is not None else 0 if mixed else _UNDER_WAY,
+        missing_reward=missing_reward,
+        reward_rule="first",
+        epoch_time=epoch_time,
+        scale=scale,
+    )
 
 
 def stale_notices(judged: Mapping[int, int]) -> tuple[Notice, ...]:

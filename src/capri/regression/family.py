@@ -86,6 +86,7 @@ class TableFamily:
     names: tuple[str, ...]
     shares: FloatArray
     covariances: FloatArray
+    between: FloatArray  # mean square of a function of each between the knots that it bends at
 
     def cut(self, rank: int) -> "TableFamily":
         """The first coordinates only."""
@@ -96,7 +97,7 @@ class TableFamily:
     def left_out(self, weights: FloatArray) -> float:
         """Mean square, under the law, of what functions of these weights have outside the basis."""
         inside = np.trace(self.covariances, axis1=1, axis2=2)
-        return float(weights @ np.maximum(1 - inside, 0.0))
+        return float(weights @ (np.maximum(1 - inside, 0.0) + self.between))
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,11 +108,13 @@ class _Candidate:
     share: float
     places: IntArray
     covariance: FloatArray
+    between: float = 0.0
 
     def scaled(self, second: FloatArray) -> "_Candidate":
         """With mean square 1, where ``second`` is ``E[v v^T]``."""
         size = float(np.sum(self.covariance * second[np.ix_(self.places, self.places)]))
-        return replace(self, covariance=self.covariance / max(size, 1e-300))
+        size = max(size, 1e-300)
+        return replace(self, covariance=self.covariance / size, between=self.between / size)
 
 
 def table_family(table: TableColumns, sample: FloatArray, *, max_rank: int) -> TableFamily:
@@ -122,7 +125,7 @@ def table_family(table: TableColumns, sample: FloatArray, *, max_rank: int) -> T
     v = np.concatenate([joint.coordinates(scores), pieces], axis=1)
     second = v.T @ v / len(v)
     together = _of_all(table, scores[:_COMPARED], v[:_COMPARED, : joint.rank])
-    found = [*_of_columns(table, v.mean(axis=0)), *together]
+    found = [*_of_columns(table, v), *together]
     found = [each.scaled(second) for each in found]
     axes = _axes(found, second, max_rank)
     # Rows of a basis are values at pivots, which become the coordinates of the kernel, and pieces.
@@ -132,6 +135,7 @@ def table_family(table: TableColumns, sample: FloatArray, *, max_rank: int) -> T
     return TableFamily(
         basis=TableBasis(kernel, sample[chosen], np.ascontiguousarray(transform), table),
         names=tuple(each.name for each in found),
+        between=np.array([each.between for each in found]),
         shares=np.array([each.share for each in found]),
         covariances=np.array(
             [onto[each.places].T @ each.covariance @ onto[each.places] for each in found]
@@ -157,11 +161,13 @@ def _axes(found: Sequence[_Candidate], second: FloatArray, max_rank: int) -> Flo
     return np.asarray(lower @ vectors[:, kept] / np.sqrt(values[kept]))
 
 
-def _of_columns(table: TableColumns, mean: FloatArray) -> Iterator[_Candidate]:
+def _of_columns(table: TableColumns, v: FloatArray) -> Iterator[_Candidate]:
     """The constant, what is linear in ranks, and functions of each column.
 
-    ``mean``: of all coordinates under the law. A function of a column has mean 0 under it.
+    ``v``: coordinates of rows of the law, under which a function of a column has mean 0. Between
+    knots with pieces ``h`` it has the variance ``k(z, z) - h^T k(knots, knots) h`` of its own.
     """
+    mean = v.mean(axis=0)
     sizes = [len(column.shapes()[0][2]) for column in table.columns]
     ends = len(mean) - sum(sizes) + np.cumsum([0, *sizes])
     places = [np.arange(*pair) for pair in pairwise(ends)]
@@ -172,21 +178,26 @@ def _of_columns(table: TableColumns, mean: FloatArray) -> Iterator[_Candidate]:
         lines = [np.outer(column.knots - 0.5, column.knots - 0.5) for column, _ in numbers]
         yield _joined("linear", _LINEAR, [own for _, own in numbers], lines)
     several = len(numbers) > _MOST_COLUMNS
-    shared: dict[str, list[tuple[IntArray, FloatArray]]] = {}
+    shared: dict[str, list[tuple[IntArray, FloatArray, float]]] = {}
     for column, own in pairs:
         chances = mean[own] / float(mean[own].sum())
         centred = np.eye(len(own)) - chances
         for kind, share, covariance in column.shapes():
             values = centred @ covariance @ centred.T
+            told = np.einsum("ij,ij->i", v[:, own] @ covariance, v[:, own])
+            between = float(np.maximum(covariance.diagonal().max() - told, 0.0).mean())
             if several and isinstance(column, Numbers):
-                shared.setdefault(kind, []).append((own, values))
+                shared.setdefault(kind, []).append((own, values, between))
                 continue
             part = share / len(pairs)
-            yield _Candidate(f"{kind} {column.places[0]}", part, own, values)
+            yield _Candidate(f"{kind} {column.places[0]}", part, own, values, between)
     for kind, parts in shared.items():
         share = sum(each[1] for each in numbers[0][0].shapes() if each[0] == kind)
         part = share * len(parts) / len(pairs)
-        yield _joined(f"each {kind} by itself", part, *map(list, zip(*parts, strict=True)))
+        joined = _joined(
+            f"each {kind} by itself", part, [own for own, _, _ in parts], [b for _, b, _ in parts]
+        )
+        yield replace(joined, between=sum(between for _, _, between in parts))
 
 
 def _joined(
