@@ -189,7 +189,7 @@ def compare_refusals(clients: Clients, count: int, seed: int) -> None:
         seen[expected] += 1
     # Both outcomes must be well represented, else the comparison shows little.
     assert count * 0.05 < seen["ok"] < count * 0.5
-    assert len(seen) >= 4
+    assert len(seen) >= (3 if count < 5000 else 4)  # one in 400 is too costly; vectors have all
 
 
 def test_mutated_bundles_are_refused_for_the_same_reason(clients: Clients) -> None:

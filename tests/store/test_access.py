@@ -4,8 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from capri import Capri, LocalCapri, OrganisationLedger
+from capri.cli import app
 from operated_stores import command
 from stored_policies import SETTINGS
 
@@ -74,7 +76,7 @@ def test_what_is_kept_follows_from_the_configuration(url: str) -> None:
 
 def test_every_table_of_a_store_is_listed(tmp_path: Path) -> None:
     """What is kept and not listed here would be kept in silence."""
-    from capri.store.schema import TABLES
+    from capri.store.view import TABLES
 
     places = {name: f"sqlite:///{tmp_path}/{name}.db" for name in ("policy", "fleet", "ledger")}
     with opened(places["policy"], contributions_per_user=2, store_key=KEY):
@@ -90,3 +92,15 @@ def test_every_table_of_a_store_is_listed(tmp_path: Path) -> None:
     said += command("store", "retention", places["ledger"])
     about_nobody = {"policy", "streams", "counter", "segments", "catalogues"}
     assert {name for name in TABLES if name not in said} <= about_nobody
+
+
+def test_a_store_that_nobody_came_to_is_checked(url: str) -> None:
+    opened(url).close()
+    # How durable a test's database is does not matter here.
+    assert "0, of which 0 are released" in CliRunner().invoke(app, ["check", url]).output
+
+
+def test_a_ledger_is_checked_by_its_own_command(url: str) -> None:
+    OrganisationLedger(url, organisation="Ada").close()
+    assert "capri ledger check" in command("check", url, code=1)
+    assert "0 entries" in command("ledger", "check", url)

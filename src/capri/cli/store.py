@@ -1,6 +1,5 @@
 """``capri backup``, ``restore``, ``check`` and ``store``: what operators do to a store."""
 
-import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from getpass import getuser
@@ -43,10 +42,11 @@ def operator() -> str:
 def read_key(file: Path | None, variable: str = KEY_VARIABLE) -> bytes | None:
     """A store key from a file or the environment; None where there is none. Never quoted."""
     from capri.errors import ConfigurationError
+    from capri.files import secret
     from capri.store.seal import key_from
 
     if file is None:
-        raw = os.environ.get(variable, "").encode()
+        raw = (secret(variable) or "").encode()
         return key_from(raw, variable) if raw else None
     try:
         return key_from(file.read_bytes(), str(file))
@@ -127,6 +127,8 @@ def check(url: Address, store_key_file: KeyFile = None, rollback_guard: GuardPla
 
     try:
         with opened(url, store_key_file, rollback_guard, read_only=True) as repository:
+            if (repository.configuration() or ({},))[0].get("kind") == "organisation":
+                raise StorageError("this is an organisation's ledger: capri ledger check")
             findings = Check(repository).findings()
     except StorageError as problem:
         findings = [Finding("store", BAD, str(problem))]
@@ -190,7 +192,7 @@ def _person(
 ) -> tuple[list[str], set[int]]:
     """Digests and decisions that may be of one person."""
     from capri.errors import ConfigurationError
-    from capri.privacy.users import user_digest
+    from capri.privacy.budget import user_digest
 
     if (user is None) == (not decision):
         raise ConfigurationError("give the id of the user, or ids of their decisions: one of both")

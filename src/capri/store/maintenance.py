@@ -34,10 +34,9 @@ from capri.errors import ConfigurationError, StorageError
 from capri.store.codec import blank, owner_of
 from capri.store.repository import Forgotten
 from capri.store.rollback import Checkpoint
-from capri.store.schema import TABLES
 from capri.store.seal import SECRET_BYTES, Seal, checked_key
 from capri.store.transaction import Database, Transaction
-from capri.store.view import OPEN, WAITING, Row, read_digest
+from capri.store.view import OPEN, TABLES, WAITING, Row, read_digest
 
 if TYPE_CHECKING:
     from capri.store.sql import SqlRepository
