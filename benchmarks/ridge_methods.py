@@ -7,6 +7,8 @@ promises: "same" is replace one row, (epsilon, 1e-5); "weaker" protects less for
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -38,6 +40,25 @@ def no_privacy(X: Any, y: Any, test: Any, epsilon: float, seed: int) -> Any:
 
     model = RidgeCV(alphas=10.0 ** np.arange(-4, 3)).fit(features(X), y)
     return model.predict(features(test))
+
+
+def boosting(X: Any, y: Any, test: Any, epsilon: float, seed: int) -> Any:
+    """Its noise is not seeded: it draws from the operating system."""
+    if find_spec("interpret") is None:
+        raise SystemExit(
+            "DP-EBM is of the package interpret-core, which is not installed: "
+            "pip install 'capri-bandits[benchmarks]', or leave it out by --methods"
+        )
+    private: Any = import_module("interpret.privacy")
+    model = private.DPExplainableBoostingRegressor(
+        epsilon=epsilon,
+        delta=DELTA,
+        privacy_bounds=np.tile([0.0, 1.0], (X.shape[1], 1)),
+        privacy_target_min=-1.0,
+        privacy_target_max=1.0,
+        n_jobs=1,
+    )
+    return model.fit(X, y).predict(test)
 
 
 @dataclass(frozen=True)
@@ -83,6 +104,11 @@ METHODS: dict[str, Rival] = {
         projection, "#999933", "weaker", "add or remove a row: weaker",
         "after Lee, Park and Ahn 2025; the same on 10, 30 or 100 random paths of a Gaussian "
         "process with the kernel and a constant",
+    ),
+    "DP-EBM": Rival(
+        boosting, "#882255", "weaker",
+        "add or remove a row, with noise in floating-point numbers: weaker",
+        "Nori and others 2021, `DPExplainableBoostingRegressor` of interpret-core, default",
     ),
     "cloaking": Rival(
         cloaking, "#000000", "weaker",

@@ -17,7 +17,7 @@ from common import BLUE, GREY, M52, ORANGE
 from matplotlib.figure import Figure
 
 import capri
-from capri.epoch.notice import unsaid
+from capri.epoch.plan import unsaid
 from capri_lab.environments import drifting
 
 FIRST_SEED, ROUNDS = 5000, 10**5

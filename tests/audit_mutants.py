@@ -19,9 +19,9 @@ from capri.audit.plays import Scenario
 from capri.audit.scenarios import scenarios
 from capri.epoch.decide import Chooser
 from capri.epoch.encode import Encoder
+from capri.epoch.modes import ShadowSum
 from capri.epoch.problem import Problem
 from capri.epoch.rewards import RewardStatus
-from capri.epoch.shadow import ShadowSum
 from capri.errors import DataError
 from capri.joint import release
 from capri.joint.pace import Synchronous
@@ -31,8 +31,8 @@ from capri.joint.rewards import Rewards
 from capri.learners import paper
 from capri.privacy.gate import Gate
 from capri.privacy.histogram import HistogramLayout
+from capri.privacy.layout import MECHANISMS, Norm
 from capri.privacy.ledger import Ledger
-from capri.privacy.mechanism import MECHANISMS, Norm
 from capri.privacy.noise import NoiseSource, SecureNoise
 from capri.privacy.products import ProductLayout
 from capri.privacy.vector import VectorLayout, vector_layout

@@ -2,14 +2,29 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import capri
 from capri.service.app import Application
 from capri.service.auth import ServiceLimits
 from capri.service.handlers import JointHandlers
+from capri.service.settings import load_settings
+from service_process import POLICY
+
+HOLD = """
+import sqlite3, sys
+file = sqlite3.connect(sys.argv[1], isolation_level=None)
+file.execute("BEGIN IMMEDIATE")
+print("held", flush=True)
+sys.stdin.readline()
+file.execute("ROLLBACK")
+"""
 
 
 @dataclass
@@ -82,3 +97,31 @@ async def inside(policy: Any, limits: ServiceLimits | None = None) -> AsyncItera
         await told.put({"type": "lifespan.shutdown"})
         assert (await heard.get())["type"] == "lifespan.shutdown.complete"
         await task
+
+
+def policy_at(folder: Path, store: str | None = None, rule: str = "") -> capri.Capri:
+    text = POLICY.format(top="", reward=rule, more="", first=100_000)
+    (folder / "policy.toml").write_text(text)
+    settings = load_settings(folder / "policy.toml")
+    return settings.policy(store=store or settings.default_store)  # type: ignore[no-any-return]
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """The file is held by another process."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(folder / "policy.db")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stdin is not None
+    assert process.stdout.readline() == b"held\n"
+    try:
+        yield
+    finally:
+        process.communicate(b"\n")
+
+
+def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(test())

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-from capri.privacy.layout import Layout
-from capri.privacy.mechanism import Norm
+from capri.privacy.layout import Layout, Norm
 
 
 def squared_distance(layout: Layout, left: Sequence[Any], right: Sequence[Any]) -> Fraction:

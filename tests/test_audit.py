@@ -51,7 +51,7 @@ from capri.audit.scenarios import SCENARIOS, scenarios
 from capri.audit.scenarios import audit_policy as audit
 from capri.errors import BudgetError, ConfigurationError
 from capri.privacy.calibration import analytic_multiplier
-from capri.privacy.mechanism import MECHANISMS, Norm
+from capri.privacy.layout import MECHANISMS, Norm
 from capri.privacy.noise import SecureNoise
 from capri.privacy.products import ProductLayout
 from capri.streams import Streams

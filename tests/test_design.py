@@ -72,13 +72,13 @@ WAYS = {
         "act": (32, 12),
         "act outside the pool": (45, 14),
         "update": (16, 7),
-        "close and learn": (350, 61),
+        "close and learn": (360, 58),
     },
     "sqlite": {
         "act": (54, 16),
         "act outside the pool": (67, 18),
         "update": (35, 10),
-        "close and learn": (396, 65),
+        "close and learn": (406, 62),
     },
 }
 

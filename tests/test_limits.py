@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 import capri
 from builders import CONTEXTS, small_policy
-from capri.epoch.available import as_sets
-from capri.epoch.bounds import Bounds, Rule
+from capri.epoch.bounds import Bounds, Rule, as_sets
 from capri.errors import ConfigurationError, DataError, ShapeError
 from capri.local.bundle import open_bundle
 from capri.spaces import FixedActions

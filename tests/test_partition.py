@@ -6,8 +6,7 @@ import pytest
 import capri
 from capri.features import spectral_basis
 from capri.partition import CellFeatures, beginnings, centres_of, nearest, summed
-from capri.privacy.corners import CORNERS, corner_layout
-from capri.privacy.histogram import HistogramLayout, histogram_layout
+from capri.privacy.histogram import CORNERS, HistogramLayout, corner_layout, histogram_layout
 
 RNG = np.random.default_rng(4101)
 PAIRS = RNG.random((400, 2))

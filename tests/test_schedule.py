@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from capri.epoch.plan import Schedule
 from capri.errors import ConfigurationError
-from capri.schedule import Schedule
 
 HORIZONS = [2, 3, 4, 5, 9, 10, 16, 17, 99, 100, 101, 1000, 10_000, 99_999, 10**6, 10**9]
 

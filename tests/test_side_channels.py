@@ -21,7 +21,7 @@ import capri
 from builders import CONTEXTS, play_epoch, small_policy, snapshot
 from capri.epoch.storage import read_policy_file
 from capri.errors import CapriError, ConfigurationError, HorizonError
-from capri.privacy.mechanism import Norm
+from capri.privacy.layout import Norm
 from capri.privacy.noise import SecureNoise
 from epochs_inside import open_epoch
 

@@ -27,6 +27,23 @@ Row = Mapping[str, float | str | None]
 _PASSING = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO)
 
 
+def secret(name: str) -> str | None:
+    """A value of the environment, or of the file that ``NAME_FILE`` names; None where neither is.
+
+    Orchestrators hand secrets out as files, which no listing of processes shows.
+    """
+    if name in os.environ:
+        return os.environ[name] or None
+    where = os.environ.get(f"{name}_FILE")
+    if not where:
+        return None
+    try:
+        return Path(where).read_text(encoding="utf-8").strip() or None
+    except (OSError, UnicodeDecodeError) as problem:
+        kind = type(problem).__name__
+        raise ConfigurationError(f"{name}_FILE names a file that cannot be read: {kind}") from None
+
+
 def plain(value: Any) -> Any:
     """NumPy's numbers as Python's; for ``json.dumps(..., default=plain)``."""
     if isinstance(value, np.generic):

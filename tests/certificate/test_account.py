@@ -9,17 +9,16 @@ import pytest
 
 from builders import small_policy
 from capri.errors import BudgetError
-from capri.privacy.budget import Budget, PrivacyModel
+from capri.privacy.budget import Budget, PrivacyModel, UserLimit
 from capri.privacy.calibration import analytic_multiplier
 from capri.privacy.certificate import Certificate, certify_policy
 from capri.privacy.certificate.certify import independent_account
 from capri.privacy.certificate.verify import verified
 from capri.privacy.gate import Gate
 from capri.privacy.histogram import histogram_layout
+from capri.privacy.layout import Norm
 from capri.privacy.ledger import Ledger, ReleaseEvent
-from capri.privacy.mechanism import Norm
 from capri.privacy.noise import SecureNoise
-from capri.privacy.users import UserLimit
 from capri.privacy.vector import vector_layout
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import capri
 from capri.cli.store import opened
 from capri.store.check import BAD, Check
-from capri.store.maintenance import _find, rotate_id_key, rotate_store_key
+from capri.store.maintenance import find_user, rotate_id_key, rotate_store_key
 from capri.store.rollback import open_guard
 from capri.store.sql import SqlRepository
 from capri.store.transaction import open_database
@@ -78,7 +78,7 @@ def has_happened(name: str, setting: Setting) -> bool:
         backing: Any = policy._engine
         digest = policy._users.digests([USER])[0]  # type: ignore[union-attr]
         found = backing.repository.database.read(
-            lambda transaction: _find(backing.repository, transaction, [digest])
+            lambda transaction: find_user(backing.repository, transaction, [digest])
         )
     left = sum(map(len, found.decisions.values())), len(found.keys)
     assert left in ((1, 1), (0, 0)), "a user is forgotten by half"

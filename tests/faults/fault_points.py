@@ -26,6 +26,7 @@ TRANSACTIONS = {
     "EpochLoop._advance": "publish",
     "EpochLoop._close_before": "skip",
     "Engine.set_mode": "mode",
+    "Engine.probe": "probe",
     "Engine.change": "settings",
     "Releases.drop_keys": "expire",
     "forget_user": "forget",

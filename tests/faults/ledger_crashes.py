@@ -25,6 +25,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,8 @@ from capri.store.sql import SqlRepository  # noqa: E402
 from capri.store.transaction import open_database  # noqa: E402
 from stored_policies import CONTEXTS, policy  # noqa: E402
 
+# Loaded before the processes begin: else most are killed while they load it.
+LOADED = capri.PrivateKernelRidge, capri.LocalCapri, import_module("opendp.measurements")
 WORKERS, POLICIES = 4, 3
 PEOPLE = "people"
 ACCOUNTS = {"basic": capri.Budget(1.5, 3e-6), "mixed": capri.Budget(2.9, 1e-6)}
@@ -53,7 +56,7 @@ def worker(url: str, folder: Path, seed: int, journal: int) -> None:
     warnings.simplefilter("ignore")
     ledger = capri.OrganisationLedger(url)
     while True:
-        what = draw.choice(["policy"] * POLICIES + ["fleet", "fit"])
+        what = draw.choice(["policy"] * POLICIES + ["fleet", "fit", "fit"])
         number = draw.randrange(POLICIES)
         try:
             if what == "policy":

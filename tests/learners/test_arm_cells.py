@@ -14,7 +14,7 @@ from capri.kernels import Auto
 from capri.learners.arm_cells import Sums, cells_of
 from capri.learners.arm_draws import Outlook, Tries
 from capri.privacy.histogram import HistogramLayout
-from capri.privacy.mechanism import Norm
+from capri.privacy.layout import Norm
 from capri.spaces import ContextPool
 
 ARMS = 12

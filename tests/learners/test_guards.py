@@ -10,7 +10,7 @@ import pytest
 
 import capri
 from capri.environments import TabularEnvironment, public_pool, random_rkhs
-from capri.epoch.notice import Notice, say, unheard, unsaid
+from capri.epoch.plan import Notice, say, unheard, unsaid
 from capri.features import spectral_basis
 from capri.kernels import RBF, Columns, ContextAction, Kernel, Matern, stretched
 from capri.learners import words

@@ -17,7 +17,7 @@ from capri.epoch.rewards import tail_bound
 from capri.learners.belief import Belief
 from capri.learners.boundary import Encoding
 from capri.learners.learner import PracticalLearner
-from capri.learners.reading import measured_excess, measured_square
+from capri.learners.residuals import measured_excess, measured_square
 from capri.learners.segments import Design, Support
 from capri.privacy.calibration import noise_multiplier
 from capri.privacy.gate import Gate

@@ -13,7 +13,7 @@ import capri
 from capri.epoch.plan import EpochPlan, Release
 from capri.learners.belief import Squares
 from capri.learners.learner import PracticalLearner
-from capri.learners.tails import (
+from capri.learners.residuals import (
     clipped_square,
     expected_excess,
     pooled,

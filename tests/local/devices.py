@@ -113,21 +113,39 @@ def take_apart(bundle: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     return header, arrays
 
 
-def put_together(header: Any, arrays: dict[str, np.ndarray], *, listed: bool = True) -> bytes:
-    """A bundle with a digest that is right; ``listed`` writes the list of arrays anew, of doubles.
+def put_together(
+    header: Any, arrays: dict[str, np.ndarray], *, listed: bool = True, short: bool = True
+) -> bytes:
+    """A bundle with a digest that is right; ``listed`` writes the list of arrays anew.
 
-    Without it draws come in 16 bits, as they are listed.
+    ``short``: draws that fit come in 16 bits.
     """
+    forms = {
+        name: ["int16"] if short and name == "law.draws" and fits_16_bits(array) else []
+        for name, array in arrays.items()
+    }
     if listed:
-        header = {**header, "arrays": [[name, list(a.shape)] for name, a in arrays.items()]}
+        shapes = [[name, list(array.shape), *forms[name]] for name, array in arrays.items()]
+        header = {**header, "arrays": shapes}
     text = json.dumps(header, separators=(",", ":"), default=_plain).encode()
     body = b"".join(
-        short_bytes(array)
-        if name == "law.draws" and not listed and array.ndim == 2 and (np.abs(array) < 1e50).all()
-        else np.ascontiguousarray(array, "<f8").tobytes()
+        short_bytes(array) if forms[name] else np.ascontiguousarray(array, "<f8").tobytes()
         for name, array in arrays.items()
     )
     return signed(_HEAD.pack(MAGIC, VERSION, len(text)) + text + body)
+
+
+def fits_16_bits(array: np.ndarray) -> bool:
+    """Whether nothing is lost."""
+    sizes = np.abs(array)
+    if (
+        array.ndim != 2
+        or not array.size
+        or not ((sizes < 1e50) & ~((sizes > 0) & (sizes < 1e-60))).all()
+    ):
+        return False
+    words = np.frombuffer(short_bytes(array), "<i2").reshape(-1, array.shape[1])
+    return bool((words[1:] * 2.0 ** words[0] == array).all())
 
 
 def short_bytes(array: np.ndarray) -> bytes:

@@ -457,7 +457,7 @@ def test_draws_take_16_bits_and_devices_play_the_law_of_the_aggregator() -> None
     largest = np.abs(draws).max(axis=0)
     steps = draws / 2.0 ** (np.frexp(largest)[1] - 15)
     assert (steps == np.rint(steps)).all()
-    long = put_together(header, arrays)  # the same numbers as doubles: the same bundle
+    long = put_together(header, arrays, short=False)  # the same numbers as doubles: the same bundle
     assert len(long) > len(aggregator.bundle()) + 5 * draws.size
     contexts = np.linspace(-1, 2, 200)[:, None]
     law = aggregator.probabilities(contexts)

@@ -3,6 +3,8 @@
 import gzip
 import json
 import re
+import subprocess
+import sys
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterator
@@ -139,6 +141,34 @@ def test_lock_file_has_no_address_of_a_registry() -> None:
     assert all("integrity" in each for each in whole)
 
 
+def test_conformance_kit_scores_a_client(tmp_path: Path) -> None:
+    """Full marks but for what an aggregator does; none wrong. Of a client that guesses, many."""
+    assert NODE is not None
+    kit = PACKAGE.parent / "vectors" / "conformance.py"
+    program = built(NODE, "test/pipe.ts", tmp_path / "pipe.mjs", platform="node")
+
+    def score(*command: str) -> tuple[int, str]:
+        done = subprocess.run(
+            [sys.executable, str(kit), *command], capture_output=True, text=True, check=False
+        )
+        return done.returncode, done.stdout
+
+    code, told = score(NODE, str(program))
+    assert code == 0, told[-3000:]
+    assert "judge: 0 right, 0 wrong, 32 unsupported" in told
+    right, total = map(int, re.findall(r"score: (\d+) of (\d+)", told)[0])
+    assert total - right == 32
+    guess = tmp_path / "guess.py"
+    guess.write_text(
+        "import sys\nfor line in sys.stdin:\n"
+        "    if 'operation' in line: print('\"ok\"', flush=True)\n"
+    )
+    code, told = score(sys.executable, str(guess))
+    assert code == 1
+    right, total = map(int, re.findall(r"score: (\d+) of (\d+)", told)[0])
+    assert 0 < right < total / 4
+
+
 # -- refusals -------------------------------------------------------------------------------------
 
 
@@ -159,7 +189,7 @@ def compare_refusals(clients: Clients, count: int, seed: int) -> None:
         seen[expected] += 1
     # Both outcomes must be well represented, else the comparison shows little.
     assert count * 0.05 < seen["ok"] < count * 0.5
-    assert len(seen) >= 4
+    assert len(seen) >= (3 if count < 5000 else 4)  # one in 400 is too costly; vectors have all
 
 
 def test_mutated_bundles_are_refused_for_the_same_reason(clients: Clients) -> None:

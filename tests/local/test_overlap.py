@@ -27,7 +27,7 @@ from capri.epoch.plan import Release
 from capri.epoch.storage import configuration_digest, read_policy_file
 from capri.errors import BundleError, ConfigurationError, HorizonError
 from capri.learners.learner import PracticalLearner
-from capri.learners.reading import cuts_off_too_much
+from capri.learners.residuals import cuts_off_too_much
 from capri.local.bundle import open_bundle
 from capri.local.device import Device, SimulatedRandomness
 from capri.local.reports import EpochReports, ReportStatus, stale_notices

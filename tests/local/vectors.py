@@ -11,7 +11,7 @@ import struct
 import sys
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import sha256
 from itertools import pairwise
 from math import inf, nan
@@ -76,6 +76,7 @@ def spliced(case: Case) -> bytes:
         del data[-32:]
     for start, removed, text in reversed(splices):
         data[start : start + removed] = bytes.fromhex(text)
+    data += bytes(case.get("pad", 0))
     return signed(bytes(data)) if case.get("sign") else bytes(data)
 
 
@@ -239,6 +240,16 @@ def op_open(case: Case) -> Any:
     return "ok"
 
 
+def op_renew(case: Case) -> Any:
+    bundles = stored_bundles()
+    client = capri.LocalClient(bundles[case["bundle"]], capri.Budget(epsilon=case["epsilon"]))
+    try:
+        client.renew(bundles[case["next"]])
+    except BundleError as problem:
+        return problem.reason
+    return "ok"
+
+
 def op_judge(case: Case) -> Any:
     bundle = open_bundle(stored_bundles()[case["bundle"]])
     epoch = EpochReports(bundle.plan, bundle.digest[:8])
@@ -307,6 +318,7 @@ def make_bundles() -> dict[str, bytes]:
         for member in (True, False)
     ]
     varied = np.random.default_rng(0).random((6, 1 + 3 * 2))
+    wide = np.random.default_rng(1).random((8, 14))
     kernels = capri.kernels
     return {
         "first": small_aggregator(**few).bundle(),
@@ -334,6 +346,24 @@ def make_bundles() -> dict[str, bytes]:
         "limits-products": late_aggregator(limits=LIMITS, kernel="auto").bundle(),
         "rules": late_aggregator(
             limits=capri.Limits(allowed={2: {0: (0.25, None)}, 3: {0: (0.1, 0.7)}})
+        ).bundle(),
+        "range": late_aggregator(reward_range=(-3.0, 0.5), missing_reward=-1.0).bundle(),
+        "sqrt": small_aggregator(
+            reward_range=(0.0, 99.0), reward_transform="sqrt", missing_reward=10.0, **few
+        ).bundle(),
+        "log1p": small_aggregator(
+            reward_range=(2.0, 30.0), reward_transform="log1p", missing_reward=2.0, **few
+        ).bundle(),
+        "axes": small_aggregator(
+            kernel="auto", actions=ACTIONS[::2], contexts=capri.ContextPool(wide)
+        ).bundle(),
+        "varying-products": small_aggregator(
+            kernel="auto", actions=capri.VaryingActions(3, 2), contexts=capri.ContextPool(varied)
+        ).bundle(),
+        "constant": small_aggregator(
+            kernel="auto",
+            actions=capri.VaryingActions(3, 2),
+            contexts=capri.ContextPool(varied[:, 1:]),
         ).bundle(),
     }
 
@@ -480,6 +510,13 @@ def changed(name: str, change: Callable[[Case, dict[str, Any]], object]) -> Case
     return as_splices(name, put_together(header, arrays))
 
 
+def listed_as(name: str, entry: list[Any]) -> tuple[Case, dict[str, Any]]:
+    """A bundle whose list says something else of an array, or names one more."""
+    header, arrays = take_apart(stored_bundles()[name])
+    others = [each for each in header["arrays"] if each[0] != entry[0]]
+    return header | {"arrays": [*others, entry]}, arrays
+
+
 def open_cases(chooser: random.Random) -> Iterator[Case]:
     """Bundles that must be opened or refused, with the class of the reason."""
 
@@ -583,6 +620,70 @@ def open_cases(chooser: random.Random) -> Iterator[Case]:
                     where[path[0] if path else "limits"] = value
 
                 yield case(changed(name, limit))
+    for name, path, values in (
+        ("range", "reward_range", [None, [-3.0, 0.4], [0.5, -3.0], [-3.0], [-3.0, "x"], {}, []]),
+        ("range", "reward_transform", [None, "sqrt", "log1p", "exp", 1, []]),
+        ("range", "missing_reward", [None, -3.0, 0.5, 0.6, -3.1, True]),
+        ("sqrt", "reward_range", [None, [0.0, 99.0], [-1.0, 99.0], [0.0, 98.0]]),
+        ("sqrt", "reward_transform", [None, "log1p", "sqrt", ""]),
+        ("log1p", "reward_range", [[2.0, 30.0], [2.0, 30.000001]]),
+        ("first", "reward_transform", [None, "sqrt", "nobody"]),
+        *((("first", each, [None])) for each in ("reward_range", "missing_reward", "kernel")),
+        *((("first", each, [None])) for each in ("context_dimension", "plan", "grid", "arrays")),
+        *((("products", each, [None])) for each in ("kernel", "span", "action_names", "schema")),
+        ("products", "kernel", [{"type": "RBF"}, {"type": "Nobody"}]),
+        ("schema", "schema", [None]),
+        ("schema", "action_names", [None, ["é", "è", "\U0001f4d6" * 3]]),
+        ("varying", "action_names", [None, ["a", "b", "c"]]),
+        ("varying", "varying_actions", [None, [3, 2], [2, 2], [3, 3], [4, 2]]),
+        ("varying-products", "varying_actions", [[3, 2], [2, 3], [1, 2]]),
+        ("constant", "context_dimension", [5, 6, 7]),
+    ):
+
+        def told(header: Case, _: Any, path: str = path, value: Any = None) -> None:
+            header[path] = value
+
+        for value in values:
+            yield case(changed(name, partial(told, value=value)))
+    for name, arrays in (
+        ("axes", ["span.context.axes", "span.context.centre", "span.context.pivots", "span.more"]),
+        ("products", ["span.context.more", "span.action.axes", "span.context.axes"]),
+        ("constant", ["span.action.offset", "span.action.transform", "span.left"]),
+        ("products", ["span.context.offset", "span.right", "span.action.pivots", "law.draws"]),
+    ):
+        for array in arrays:
+            yield case(changed(name, lambda _, a, n=array: a.pop(n, None)))
+            yield case(changed(name, lambda _, a, n=array: a.update({n: np.ones((2, 2))})))
+            yield case(changed(name, lambda _, a, n=array: a.update({n: np.ones(3)})))
+    # What a span may ask for: 2^23 numbers of features of the context x actions x draws.
+    for features in (64, 65):
+
+        def asking(header: Case, a: Any, features: int = features) -> None:
+            many = 2048
+            a.update(
+                {"span.action.transform": np.ones((many, 1)), "span.action.offset": np.ones(1)}
+            )
+            a.update({"span.action.centre": np.zeros(many), "span.action.rate": np.ones(many)})
+            a.update({"span.context.pivots": np.ones((1, 1)), "span.left": np.zeros(2)})
+            a.update({"span.context.transform": np.ones((1, features)), "span.right": np.zeros(2)})
+            a.update({"span.context.offset": np.ones(features), "whitening": np.ones((2, 2))})
+            a.update({"law.draws": np.ones((2, 64))})
+            header["conduct"] = {"law": {"kind": "thompson"}}
+            header["plan"].update(moment_share=0.0, tail_share=0.0)
+            header["sphere"][0] = 2
+
+        yield case(changed("unrelated", asking))
+    for entry in (
+        ["law.draws", [2, 2], "int8"],
+        ["law.draws", [4], "int16"],
+        ["more", [1, 1], None],
+    ):
+        yield case(
+            as_splices("thompson", put_together(*listed_as("thompson", entry), listed=False))
+        )
+    yield case({"bundle": "first", "pad": 1 << 26})
+    for one, two in (("first", "thompson"), ("thompson", "first"), ("first", "first")):
+        yield {"operation": "renew", "bundle": one, "next": two, "epsilon": 4.0}
     yield case(changed("limits", lambda header, _: header["conduct"].pop("limits")))
     yield case({"bundle": "limits", "splices": [[12, 2, "0300"]], "sign": True})
 

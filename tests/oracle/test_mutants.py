@@ -226,7 +226,7 @@ def refuse_empty_sets(patch: pytest.MonkeyPatch) -> None:
             raise DataError("a set must hold an action")
         return sets
 
-    import capri.epoch.available as module
+    import capri.epoch.bounds as module
 
     _wrap(patch, module, "as_sets", leak)
 

@@ -16,8 +16,8 @@ from capri.privacy.budget import Budget
 from capri.privacy.calibration import laplace_epsilon, laplace_scale
 from capri.privacy.gate import Gate
 from capri.privacy.histogram import HistogramLayout, histogram_layout
+from capri.privacy.layout import Norm
 from capri.privacy.ledger import Ledger, ReleaseEvent
-from capri.privacy.mechanism import Norm
 from capri.privacy.noise import SecureNoise, SimulatedNoise
 from capri.privacy.vector import vector_layout
 

@@ -17,10 +17,10 @@ import capri
 from builders import BUDGET, play_epoch, small_policy
 from capri.epoch.storage import read_policy_file, write_policy_file
 from capri.errors import BudgetError
+from capri.privacy.budget import UserLimit
 from capri.privacy.calibration import analytic_multiplier, continuous_budget
 from capri.privacy.ledger import Ledger, ReleaseEvent
 from capri.privacy.noise import SimulatedNoise
-from capri.privacy.users import UserLimit
 from epochs_inside import open_epoch
 
 RANK = 12

@@ -18,7 +18,7 @@ import capri_lab
 from builders import BUDGET, play_epoch, small_policy
 from capri.errors import ConfigurationError
 from capri.privacy.gate import Gate, noise_source
-from capri.privacy.mechanism import Norm
+from capri.privacy.layout import Norm
 from capri.privacy.noise import SecureNoise, SimulatedNoise
 from capri.streams import Streams
 
@@ -305,15 +305,16 @@ def test_generators_with_a_constant_seed_are_known_by_name() -> None:
     known = {
         (os.path.join("audit", "attacker.py"), ""): "probes of the attacker",
         (os.path.join("audit", "run.py"), "RehearsedStage"): "made-up users of a simulation",
-        (os.path.join("learners", "watch.py"), ""): "public pairs that notices look at",
+        (os.path.join("kernels", "own.py"), ""): "rows that a kernel is tried on",
+        (os.path.join("learners", "boundary.py"), ""): "public pairs that notices look at",
         (os.path.join("epoch", "limits.py"), "Limits"): "public sets that plans expect",
         (os.path.join("family", "plausible.py"), ""): "draws from a released posterior",
-        (os.path.join("learners", "changing.py"), "ChangingLearner"): "public contexts for prices",
-        (os.path.join("learners", "start", "prior.py"), ""): "public pairs of a prior",
-        (os.path.join("learners", "context_support.py"), "Reach"): "public rows of the law",
+        (os.path.join("learners", "learner.py"), ""): "public contexts for prices",
+        (os.path.join("learners", "prior.py"), ""): "public pairs of a prior",
+        (os.path.join("learners", "context_support.py"), "ContextSupport"): "public rows of a law",
+        (os.path.join("capri_lab", "experiments", "contract.py"), ""): "tries of a contract",
         (os.path.join("regression", "summary.py"), ""): "public pairs of a prior",
         (os.path.join("regression", "decode.py"), "Model"): "draws from a released posterior",
-        (os.path.join("regression", "design.py"), ""): "public rows that stand for the box",
         (
             os.path.join("regression", "design.py"),
             "RowDistribution",

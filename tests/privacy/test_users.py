@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import capri
 from builders import play_epoch, small_policy, snapshot
 from capri.errors import ConfigurationError, ShapeError
-from capri.privacy.users import UserId, UserLimit, check_users, user_digest
+from capri.privacy.budget import UserId, UserLimit, check_users, user_digest
 from capri.store.memory import MemoryUnit
 from capri.store.memory_rows import MemoryRows
 from epochs_inside import open_epoch

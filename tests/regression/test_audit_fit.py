@@ -17,7 +17,8 @@ from capri.audit.fit import audit_fit
 from capri.audit.proof import AuditResult
 from capri.errors import ConfigurationError
 from capri.kernels import Linear
-from capri.privacy import gate, mechanism, moments
+from capri.privacy import gate, layout, moments
+from capri.privacy.layout import Layout
 from capri.privacy.ledger import Ledger
 from capri.privacy.moments import MomentLayout
 from capri.privacy.noise import SecureNoise, SimulatedNoise
@@ -46,12 +47,33 @@ def test_honest_fit_passes_and_wastes_little() -> None:
     assert abs(release.high.mean() + release.low.mean()) < 5 * sqrt(2 / 1000)
 
 
+def test_honest_stages_pass_and_waste_little() -> None:
+    """Counts and two stages of one table. Both worlds are 94 % of the claim apart at least."""
+    result = audited(1000, "stages")
+    assert result.passed
+    assert result.proven >= 0.4 * result.claimed
+    (stages,) = result.attacks
+    assert abs(stages.low.std() - 1) < 5 / sqrt(2000)
+    apart = stages.high.mean() - stages.low.mean()
+    assert 0.9 * 0.925 - 5 * sqrt(2 / 1000) < apart < 0.925 + 5 * sqrt(2 / 1000)
+
+
 @pytest.mark.slow
 def test_honest_fit_in_full() -> None:
     """20,000 trials prove 93 % on average; below 85 % with probability 2e-9."""
-    result = audited(20_000, "release", "leverage", "difference", "fork")
+    result = audited(20_000, "release", "stages", "leverage", "difference", "fork")
     assert result.passed
     assert result.proven >= 0.85 * result.claimed
+
+
+def test_stages_that_each_spend_the_budget_are_caught(patch: Patch) -> None:
+    """Three releases of the same rows: 500 trials prove 130 % of the claim."""
+    honest = Layout.told_in_stages
+    patch.setattr(
+        Layout, "told_in_stages", lambda self, b, share, *a, **k: honest(self, b, 1.0, *a, **k)
+    )
+    patch.setattr(Ledger, "check", lambda self, event: None)
+    assert not audited(500, "stages").passed
 
 
 def test_unclipped_targets_are_caught(patch: Patch) -> None:
@@ -59,7 +81,7 @@ def test_unclipped_targets_are_caught(patch: Patch) -> None:
         return np.rint(np.concatenate([features, targets], axis=1) * self.level)
 
     def contributions(self: StagePlan, X: np.ndarray, y: np.ndarray) -> Any:
-        psi = self.features.whitened(X) / self.clip_norm
+        psi = self.features.whitened_block(X) / self.clip_norm
         return psi, (y - self.targets.middle) / self.targets.half / 1e5
 
     patch.setattr(MomentLayout, "rounded", rounded)
@@ -68,8 +90,8 @@ def test_unclipped_targets_are_caught(patch: Patch) -> None:
 
 
 def test_forgotten_factor_of_two_is_caught(patch: Patch) -> None:
-    honest = mechanism.noise_multiplier
-    patch.setattr(mechanism, "noise_multiplier", lambda *a, **k: honest(*a, **k) / 2)
+    honest = layout.noise_multiplier
+    patch.setattr(layout, "noise_multiplier", lambda *a, **k: honest(*a, **k) / 2)
     patch.setattr(Ledger, "check", lambda self, event: None)
     assert not audited(500).passed
 
@@ -114,7 +136,7 @@ def test_uncapped_leverage_is_caught(patch: Patch) -> None:
     """A linear kernel, and a row far outside the box: without cap and limit it counts for many."""
 
     def contributions(self: StagePlan, X: np.ndarray, y: np.ndarray) -> Any:
-        psi = self.features.whitened(X) / self.clip_norm
+        psi = self.features.whitened_block(X) / self.clip_norm
         return psi, np.clip((y - self.targets.middle) / self.targets.half, -1.0, 1.0)
 
     honest = audited(200, "leverage", kernel=Linear(), rank=1)

@@ -115,6 +115,15 @@ def test_bounds_in_another_unit_are_told_of(bounds: Any, y: np.ndarray) -> None:
         assert model.certificate().epsilon == 1.0
 
 
+def test_bounds_far_wider_than_targets_are_told_of() -> None:
+    """Twenty thousand rows tell residuals of a two-hundredth of the range from noise, always."""
+    generator = np.random.default_rng(0)
+    X = generator.random((20_000, 3))
+    y = np.sin(5 * X[:, 0]) * X[:, 1] + 0.1 * generator.standard_normal(len(X))
+    (found,) = said(lambda: PrivateKernelRidge(X_bounds=(0, 1), y_bounds=(-100, 100)).fit(X, y))
+    assert "narrower bounds" in found
+
+
 def test_output_is_named_where_there_are_several() -> None:
     ridge = PrivateKernelRidge(X_bounds=(0, 1), y_bounds=(-1, 1))
     (doubt,) = said(lambda: ridge.fit(X, np.stack([Y, 1000 * Y], axis=1)))

@@ -146,7 +146,7 @@ def test_outputs_are_fitted_side_by_side() -> None:
     mean, width = both.predict(X[:100], return_std=True)
     assert mean.shape == width.shape == width.bias.shape == (100, 2)
     assert np.sqrt(np.mean((mean[:, 0] + mean[:, 1]) ** 2)) < 0.1
-    assert len(both.ledger_.events) == len({event.epoch for event in both.ledger_.events})
+    assert both.ledger_.spent.epsilon <= 4.0 * (1 + 1e-9)
 
 
 def test_targets_beyond_the_bounds_are_clipped() -> None:
@@ -229,7 +229,8 @@ def test_dask_columns_stay_in_one_block() -> None:
             quiet(simulated(), "fit", *pair)
 
 
-def test_chunks_that_are_shuffled_anew_are_refused() -> None:
+def test_the_order_of_rows_is_nothing() -> None:
+    """A loader may shuffle anew at every pass: every row is in every stage, and sums are exact."""
     X, y = rows(6_000)
 
     class Loader:
@@ -242,51 +243,21 @@ def test_chunks_that_are_shuffled_anew_are_refused() -> None:
             order = self.generator.permutation(len(X))
             return iter([(X[part], y[part]) for part in np.array_split(order, 3)])
 
-    with pytest.raises(DataError, match="changed between passes"):
-        quiet(simulated(), "fit", Loader())
+    shuffled, plain = quiet(simulated(), "fit", Loader()), quiet(simulated(), "fit", X, y)
+    assert np.array_equal(shuffled.predict(X[:50]), plain.predict(X[:50]))
 
 
-@pytest.mark.parametrize("changed", [False, True])
-def test_partitions_that_change_between_passes_are_refused(changed: bool) -> None:
-    """The graph is computed anew at every pass: its rows are the same, or nothing is released."""
-    import dask
-    import dask.array as da
-
-    X, y = rows(6_000)
-    passes: list[int] = []
-
-    def block(start: int) -> np.ndarray:
-        passes.append(start)
-        rest = X[start : start + 3_000]
-        return rest[::-1] if changed and len(passes) > 4 else rest
-
-    def lazy(start: int) -> Any:
-        return da.from_delayed(dask.delayed(block)(start), (3_000, 2), dtype=float)
-
-    table = da.concatenate([lazy(0), lazy(3_000)])
-    ridge = simulated()
-    with dask.config.set(scheduler="synchronous"):
-        if not changed:
-            quiet(ridge, "fit", table, da.from_array(y, chunks=3_000))
-            assert len(passes) > 4  # several stages, each of which read them
-            return
-        with pytest.raises(DataError, match="changed between passes"):
-            quiet(ridge, "fit", table, da.from_array(y, chunks=3_000))
-    assert not hasattr(ridge, "model_")
-
-
-def test_partitions_that_change_places_are_refused() -> None:
+def test_another_number_of_rows_in_a_further_pass_is_refused() -> None:
+    """The graph is computed anew at every pass, and the number of rows is public."""
     import dask.array as da
 
     X, y = rows(200)
     table, targets = da.from_array(X, chunks=(100, 2)), da.from_array(y, chunks=100)
     source, _ = blocks_of(table, targets, checked_block)
-    count = source.total(lambda X, y, start: np.array([len(X)]))
-    assert count == 200
-    swapped = [da.concatenate([each[100:], each[:100]]) for each in (table, targets)]
-    source._fold = blocks_of(*swapped, checked_block)[0]._fold
-    with pytest.raises(DataError, match="changed between passes"):
-        source.total(lambda X, y, start: np.array([len(X)]))
+    assert source.total(lambda X, y: np.array([len(X)])) == 200
+    source._fold = blocks_of(table[:150], targets[:150], checked_block)[0]._fold
+    with pytest.raises(DataError, match="other rows in a further pass"):
+        source.total(lambda X, y: np.array([len(X)]))
 
 
 def test_columns_are_matched_by_name(tmp_path: Path) -> None:
@@ -455,7 +426,8 @@ def test_certificate_states_what_was_spent() -> None:
     assert certificate.spent["epsilon"] == pytest.approx(1.0, rel=1e-6)
     stages = certificate.releases
     assert len(stages) > 1
-    assert sum(stage["rows"] for stage in stages) == 6_000
+    assert {stage["rows"] for stage in stages} == {6_000}
+    assert [stage["stage"] for stage in stages] == list(range(len(stages)))
     assert "replace one" in certificate.to_text()
     for refused in (simulated(), PrivateKernelRidge(epsilon=INFINITY)):
         with pytest.raises(ConfigurationError, match="no certificate"):

@@ -1,44 +1,23 @@
-"""Nobody is in two stages: what parallel composition rests on."""
+"""Every row is in every stage, and all of them together cost what was promised."""
 
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from dp_accounting.pld import PLDAccountant
 
 import capri
+from capri.privacy.calibration import analytic_multiplier
+from capri.privacy.gate import Gate, noise_source
 from capri.regression.engine import FitEngine
-from capri.regression.stage import EVERYONE, Lot, StagePlan
+from capri.regression.pooling import _shares_of_rows
+from capri.regression.stage import StagePlan
 
 
-@given(
-    salt=st.integers(0, 2**63),
-    cuts=st.lists(st.floats(0, 1), max_size=6),
-    start=st.integers(0, 2**40),
-    count=st.integers(0, 500),
-)
-def test_lots_that_share_their_ends_partition_the_rows(
-    salt: int, cuts: list[float], start: int, count: int
-) -> None:
-    edges = [0.0, *sorted(cuts), 1.0]
-    taken = [
-        Lot(salt=salt, low=low, high=high).takes(start, count) for low, high in pairwise(edges)
-    ]
-    assert (np.sum(taken, axis=0) == 1).all()
-
-
-def test_a_lot_takes_its_share() -> None:
-    """Binomial: farther than five standard deviations with probability below 1e-6."""
-    share = Lot(salt=7, low=0.2, high=0.5).takes(0, 100_000).mean()
-    assert abs(share - 0.3) < 5 * np.sqrt(0.3 * 0.7 / 100_000)
-
-
-def test_a_fit_reads_every_row_in_exactly_one_released_stage(
+def test_every_stage_is_over_all_rows_and_all_of_them_cost_the_budget(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of the real stages of a real fit, and each is released once, at the full budget."""
+    """Counts and stages of a real fit: one epoch, shares fixed beforehand, and one total."""
     released: list[StagePlan] = []
     honest = FitEngine.learn
 
@@ -51,14 +30,64 @@ def test_a_fit_reads_every_row_in_exactly_one_released_stage(
     X = generator.random((6_000, 2))
     y = np.sin(5 * X[:, 0]) * X[:, 1]
     ridge = capri.PrivateKernelRidge(X_bounds=(0, 1), y_bounds=(-1, 1)).fit(X, y)
-    assert len(released) > 1
-    times = np.sum([plan.lot.takes(0, len(X)) for plan in released], axis=0)
-    assert (times == 1).all()
-    assert [plan.rows for plan in released] == [plan.lot.rows(len(X)) for plan in released]
-    assert len(ridge.ledger_.events) == len(released)
-    assert {event.epoch for event in ridge.ledger_.events} == {1 + n for n in range(len(released))}
-    for event in ridge.ledger_.events:
-        assert ridge.ledger_.spent_in(event.epoch).epsilon <= 1.0
+    events, plans = ridge.ledger_.events, released
+    assert len(plans) > 1
+    assert {plan.rows for plan in plans} == {len(X)}
+    assert [event.stage for event in events] == [0, *(plan.number for plan in plans)]
+    assert {event.epoch for event in events} == {1}
+    assert {event.participants for event in events} == {len(X)}
+    assert 0.9 < sum(plan.share for plan in plans) < 1  # the rest went to counts
+    mu = np.sqrt(sum(event.mu**2 for event in events))
+    assert mu == pytest.approx(1 / analytic_multiplier(capri.Budget(1.0, 1e-5)), rel=1e-6)
+    assert 1 - 1e-6 < ridge.ledger_.spent.epsilon <= 1.0
+    # dp-accounting composes the same events by themselves.
+    accountant = PLDAccountant(value_discretization_interval=1e-4)
+    for event in events:
+        accountant.compose(event.to_dp_event())
+    assert accountant.get_epsilon(1e-5) == pytest.approx(1.0, abs=2e-3)
+
+
+def test_stages_beyond_the_budget_are_refused() -> None:
+    """A stage more, or one that is told twice, is not released."""
+    generator = np.random.default_rng(0)
+    X = generator.random((4_000, 2))
+    ridge = capri.PrivateKernelRidge(X_bounds=(0, 1), y_bounds=(-1, 1)).fit(X, X[:, 0])
+    engine, gate = ridge._engine, Gate(noise_source(None), ridge.ledger_)
+    plan = engine.plan(len(X), share=0.01)
+    before = ridge.ledger_.events
+    for number in (plan.number, 1):
+        again = replace(plan, number=number)
+        with pytest.raises(capri.BudgetError):
+            engine.release(again, again.total(X, X[:, :1]), gate)
+    assert ridge.ledger_.events == before
+
+
+def test_rows_that_come_later_are_a_table_of_their_own() -> None:
+    """Of other people, at the full budget: parallel to the stages before, not added to them."""
+    generator = np.random.default_rng(0)
+    X = generator.random((4_000, 2))
+    model = capri.PrivateKernelRidge(X_bounds=(0, 1), y_bounds=(-1, 1), stream_rows=4_000)
+    model.fit(X, X[:, 0])
+    with pytest.warns(capri.PrivacyLeakWarning, match="other people"):
+        model.partial_fit(X, X[:, 0])
+    model.release()
+    assert [event.epoch for event in model.ledger_.events][-2:] == [1, 2]
+    assert 1 - 1e-6 < model.ledger_.spent.epsilon <= 1.0
+    shares = _shares_of_rows(model._engine.readings, 0)
+    assert shares[:-1].sum() == pytest.approx(1.0)
+    assert shares[-1] == 1.0
+
+
+def test_stages_that_share_their_noise_in_y_are_averaged_as_if_each_had_its_share() -> None:
+    """The lemma of pooling: variance of the best average, and of independent parts, are equal."""
+    variances, common = np.array([4.0, 1.0, 0.25]), 0.7
+    weights = 1 / variances
+    shared = np.diag(variances) + common
+    best = 1 / np.linalg.inv(shared).sum()
+    parts = variances + common * weights.sum() / weights
+    assert 1 / (1 / parts).sum() == pytest.approx(best)
+    inverse = np.linalg.inv(shared).sum(axis=0)
+    np.testing.assert_allclose((1 / parts) / (1 / parts).sum(), inverse / inverse.sum())
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +96,7 @@ def later_stage() -> tuple[np.ndarray, np.ndarray, StagePlan]:
     generator = np.random.default_rng(0)
     X, y = generator.random((3_000, 2)), generator.uniform(0.3, 0.7, (3_000, 2))
     ridge = capri.PrivateKernelRidge(X_bounds=(0, 1), y_bounds=([0, 0], [1, 1])).fit(X, y)
-    plan = ridge._engine.plan(EVERYONE, len(X))
+    plan = ridge._engine.plan(len(X))
     assert plan.baseline.any()
     return X, y, plan
 
@@ -87,11 +116,7 @@ def test_a_bad_row_adds_nothing_and_moves_nobody(
     assert not found[1][[5, 11]].any()
     assert np.array_equal(found[0][others], features[others])
     assert np.array_equal(found[1][others], targets[others])
-    assert np.array_equal(plan.total(*broken, 0), plan.total(X[others], y[others], 0))
-    half = Lot(salt=1, low=0.0, high=0.5)
-    some = np.setdiff1d(np.flatnonzero(half.takes(0, len(X))), (5, 11))
-    expected = plan.layout.total(features[some], targets[some])
-    assert np.array_equal(replace(plan, lot=half).total(*broken, 0), expected)
+    assert np.array_equal(plan.total(*broken), plan.total(X[others], y[others]))
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,14 @@ import numpy as np
 from capri import PrivateKernelRidge
 from capri.regression.options import checked
 from capri.regression.sources import one_block
-from capri.regression.stage import EVERYONE, StagePlan, WholeProduct
+from capri.regression.stage import StagePlan, WholeProduct
 from capri.streams import Streams
 
 
 def a_plan() -> StagePlan:
     options = checked(PrivateKernelRidge(X_bounds=(0, 1), y_bounds=(-1, 1), rank=200))
     nobody = one_block(np.zeros((1, 6)), np.zeros((1, 1)))
-    return options.engine(Streams(1), nobody, 20_000).plan(EVERYONE, 20_000)
+    return options.engine(Streams(1), nobody, 20_000).plan(20_000)
 
 
 def test_contributions_do_not_depend_on_the_batch_to_the_bit() -> None:
@@ -33,7 +33,7 @@ def test_features_are_those_of_the_plain_product_up_to_units_of_the_grid() -> No
     plan = a_plan()
     X = np.random.default_rng(4).random((200, 6))
     features, _ = plan.contributions(X, np.zeros((200, 1)))
-    psi = plan.features.whitened(X)
+    psi = plan.features.whitened_block(X)
     norms = np.linalg.norm(psi, axis=1, keepdims=True)
     wanted = psi / np.maximum(norms, plan.clip_norm)
     assert np.abs(features - wanted).max() * plan.layout.level < 20

@@ -16,7 +16,6 @@ from capri.privacy.moments import moment_layout
 from capri.regression.decode import read_tail
 from capri.regression.design import ReleasedCovariance, RowDistribution, RowSupport
 from capri.regression.engine import Setting
-from capri.regression.stage import EVERYONE
 from layouts import squared_distance
 
 
@@ -111,7 +110,7 @@ def test_tails_are_free(rows: list[float]) -> None:
 
 
 def test_target_and_tail_tell_the_whole_residual(corner: PrivateKernelRidge) -> None:
-    plan = corner._engine.plan(EVERYONE, 1000)
+    plan = corner._engine.plan(1000)
     assert plan.layout.tails
     residual = np.linspace(-3, 3, 601)[:, None]
     pair = plan._with_tails(residual)
@@ -135,7 +134,9 @@ def test_skewed_noise_does_not_bias(monkeypatch: pytest.MonkeyPatch) -> None:
 
     told = bias()
     layout = Setting.layout
-    monkeypatch.setattr(Setting, "layout", lambda self, rows, tails=False: layout(self, rows))
+    monkeypatch.setattr(
+        Setting, "layout", lambda self, rows, tails=False, **given: layout(self, rows, **given)
+    )
     assert told < 0.5 * bias()
 
 

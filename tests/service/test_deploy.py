@@ -5,11 +5,13 @@ import os
 import re
 import secrets
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from capri.cli import app
@@ -134,3 +136,63 @@ def test_the_first_mode_is_taken_beside_a_rollback_guard_that_is_never_begun_in_
     assert not rollback_guard.exists()
     open_policy(settings, None, new_rollback_guard=True).close()
     open_policy(settings, None).close()
+
+
+def test_the_unit_is_hardened() -> None:
+    tool = shutil.which("systemd-analyze")
+    if tool is None:
+        pytest.skip("systemd-analyze is not on this machine")
+    command = [tool, "security", "--offline=true", "--no-pager", str(DEPLOY / "capri.service")]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    found = re.search(r"Overall exposure level for capri.service: ([0-9.]+)", said)
+    assert found is not None
+    assert float(found[1]) < 3
+
+
+def test_examples_of_containers_hold_together() -> None:
+    """Options and variables that there are, ports and names that fit each other, and no secret."""
+    compose = yaml.safe_load((DEPLOY / "compose.yml").read_text())
+    deployment, exposed, budget = yaml.safe_load_all((DEPLOY / "kubernetes.yml").read_text())
+    ours = compose["services"]["capri"]
+    pod = deployment["spec"]["template"]
+    (container,) = pod["spec"]["containers"]
+    known = CliRunner().invoke(app, ["serve", "--help"], env={"COLUMNS": "200"}).output
+    for words in (ours["command"], container["args"]):
+        assert words[0] == "serve"
+        assert all(word in known for word in words if word.startswith("--"))
+    names = {*ours["environment"], *(each["name"] for each in container["env"])}
+    variables = {"CAPRI_STORE", "CAPRI_STORE_KEY", "CAPRI_ROLLBACK_GUARD"}
+    assert {name.removesuffix("_FILE") for name in names} == variables
+    assert set(ours["secrets"]) <= set(compose["secrets"])
+    for service_of in compose["services"].values():
+        for mount in service_of.get("volumes", []):
+            place = mount.split(":")[0]
+            assert place.startswith("./") or place in compose["volumes"]
+    labels = pod["metadata"]["labels"]
+    for selector in (deployment["spec"]["selector"]["matchLabels"], exposed["spec"]["selector"],
+                     budget["spec"]["selector"]["matchLabels"]):  # fmt: skip
+        assert selector == labels
+    (port,) = container["ports"]
+    assert exposed["spec"]["ports"][0]["targetPort"] == port["name"]
+    assert "EXPOSE 8017" in (DEPLOY / "Dockerfile").read_text()
+    mounted = {each["name"] for each in pod["spec"]["volumes"]}
+    assert {each["name"] for each in container["volumeMounts"]} == mounted
+    probes = [container[name]["httpGet"]["path"] for name in ("readinessProbe", "livenessProbe")]
+    assert probes == ["/readyz", "/healthz"]
+    assert pod["spec"]["terminationGracePeriodSeconds"] >= 30
+    assert "reverse_proxy 127.0.0.1:8017" in (DEPLOY / "Caddyfile").read_text()
+
+
+def test_secrets_come_from_files(folder: Path) -> None:
+    kept = folder / "kept"
+    kept.mkdir()
+    key = secrets.token_hex(32)
+    (kept / "store").write_text(f"sqlite:///{folder}/elsewhere.db\n")
+    (kept / "key").write_text(key + "\n")
+    files = {"CAPRI_STORE_FILE": str(kept / "store"), "CAPRI_STORE_KEY_FILE": str(kept / "key")}
+    with service(folder, environment=files) as shop:
+        shop.post("/v1/decisions", {"context": SOMEBODY})
+    assert (folder / "elsewhere.db").exists()
+    again = {"CAPRI_STORE": f"sqlite:///{folder}/elsewhere.db", "CAPRI_STORE_KEY": key}
+    with service(folder, environment=again) as shop:
+        assert shop.decided() == 1

@@ -71,7 +71,9 @@ def test_the_table_of_routes_is_what_is_served(shop: Running) -> None:
         assert list(described[route.path]) == [route.method.lower()]
         other, body = ("GET", None) if route.method == "POST" else ("POST", {})
         assert shop.ask(other, route.path, body)[0] == 405
-        keyless = shop.ask(route.method, route.path, {} if route.body else None, key=None)[0]
+        keyless = 429  # where tests before this one have tried many keys
+        while keyless == 429:
+            keyless = shop.ask(route.method, route.path, {} if route.body else None, key=None)[0]
         assert (keyless == 401) == (route.role is not None), route.path
         assert keyless in (200, 401, 409)
 

@@ -1,5 +1,6 @@
 """One ledger for many sources: reserved before data, refused beyond a budget, found if changed."""
 
+import json
 import pickle
 import shutil
 import sqlite3
@@ -24,7 +25,10 @@ from capri import (
     StorageError,
 )
 from capri.privacy.filters import Charge
+from capri.service.server import open_policy
+from capri.service.settings import load_settings
 from capri.store.reservation import Reservation
+from operated_stores import command
 from stored_policies import policy
 
 BUDGET = Budget(1.0, 1e-6)
@@ -274,3 +278,69 @@ def test_a_fleet_is_counted_from_its_first_bundle_on(
         LocalCapri.open(place)
     LocalCapri.open(place, ledger=ledger).close()
     assert ledger.spent("patients").epsilon == 1.0
+
+
+FILE = """
+actions = ["red", "blue"]
+population = "patients"
+{model}
+[[context]]
+name = "age"
+kind = "numeric"
+low = 0
+high = 1
+[budget]
+epsilon = 1.0
+"""
+
+
+@pytest.mark.parametrize("model", ["", 'model = "local"'])
+def test_a_service_takes_the_ledger_from_the_environment(
+    ledger: OrganisationLedger,
+    url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    model: str,
+) -> None:
+    file = tmp_path / "policy.toml"
+    file.write_text(FILE.format(model=model))
+    settings = load_settings(file)
+    with pytest.raises(ConfigurationError, match=r"\$CAPRI_LEDGER"):
+        open_policy(settings, None)
+    settings = load_settings(file)
+    monkeypatch.setenv("CAPRI_LEDGER", url)
+    place = f"sqlite:///{tmp_path}/served.db"
+    open_policy(settings, place).close()
+    assert ledger.spent("patients").epsilon == 1.0
+    open_policy(settings, place).close()  # another process of it
+    assert ledger.spent("patients").epsilon == 1.0
+    if not model:
+        Capri.open(place).close()  # as every command does
+        monkeypatch.delenv("CAPRI_LEDGER")
+        with pytest.raises(BudgetError, match="CAPRI_LEDGER"):
+            Capri.open(place)
+
+
+def test_the_commands_promise_show_check_and_export(url: str, tmp_path: Path) -> None:
+    target = tmp_path / "entries.json"
+    asked = ("--epsilon", "3", "--delta", "1e-5", "--period", "year")
+    command("ledger", "promise", url, "patients", *asked, code=2)  # there is no ledger yet
+    command("ledger", "promise", url, "patients", *asked, "--organisation", "Ada")
+    with OrganisationLedger(url) as ledger:
+        hold(ledger, "a" * 32)
+    shown = command("ledger", "show", url)
+    assert "(3, 1e-05)" in shown
+    assert "(1, 1e-06)" in shown
+    assert "2 entries, chained" in command("ledger", "check", url)
+    command("ledger", "export", url, str(target))
+    told = json.loads(target.read_text())
+    assert [entry["kind"] for entry in told["entries"]] == ["population", "source"]
+    assert told["populations"][0]["reserved"]["epsilon"] == 1.0
+    with OrganisationLedger(url) as ledger:
+        ledger.repository.database.write(
+            lambda unit: unit.run("UPDATE operations SET kind = 'plan' WHERE generation = 2")
+        )
+    assert "entry 2 of the ledger was changed" in command("ledger", "check", url, code=1)
+    for name in ("show", "export"):
+        words = (str(target),) if name == "export" else ()
+        command("ledger", name, url, *words, code=2)

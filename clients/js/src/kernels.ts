@@ -13,9 +13,14 @@ const DEAD = 1500;
 const LARGE_ORDER = 20;
 const DEEPEST = 64;
 
+const TYPES = [
+  "RBF", "Matern", "RationalQuadratic", "Linear", "Constant", "Categories", "Sum", "Product", "ContextAction", "Columns", "Auto",
+];
+
 /** Count the parts of a description and refuse numbers at which a kernel could fail. */
 export function checkKernel(description: unknown, depth = 1): number {
   need(depth <= DEEPEST, "kernels nested too deep");
+  need(Array.isArray(description) || TYPES.includes((description as Bag)["type"] as string), "a kernel of an unknown type");
   let parts = 1;
   for (const value of Object.values(description as object)) {
     if (typeof value === "object" && value !== null) parts += checkKernel(value, depth + 1);

@@ -33,9 +33,10 @@ export function spliced(told: Case, bundles: Bundles): Uint8Array {
   let data = [...base64(bundles[told["bundle"]]!)];
   if (told["sign"]) data = data.slice(0, -32);
   for (const [start, removed, inserted] of [...(told["splices"] ?? [])].reverse()) {
-    data.splice(start, removed, ...hex(inserted));
+    data = [...data.slice(0, start), ...hex(inserted), ...data.slice(start + removed)];
   }
-  const bytes = Uint8Array.from(data);
+  const bytes = new Uint8Array(data.length + (told["pad"] ?? 0));
+  bytes.set(data);
   return told["sign"] ? Uint8Array.from([...data, ...sha256(bytes)]) : bytes;
 }
 
@@ -107,6 +108,15 @@ export async function answer(told: Case, bundles: Bundles): Promise<unknown> {
     }
     case "open":
       return reasonOf(spliced(told, bundles), told["epsilon"], told["digest"] && hex(told["digest"]));
+    case "renew": {
+      const client = await LocalClient.open(base64(bundles[told["bundle"]]!), { epsilon: told["epsilon"] });
+      try {
+        client.renew(base64(bundles[told["next"]]!));
+        return "ok";
+      } catch (problem) {
+        return (problem as BundleError).reason;
+      }
+    }
     case "judge":
       return undefined;
   }

@@ -2,15 +2,21 @@
 import { createInterface } from "node:readline";
 import { openBundle } from "../src/bundle.js";
 import { decide, report } from "../src/device.js";
-import { base64, reasonOf, text } from "./operations.js";
+import { type Bundles, answer, base64, reasonOf, text } from "./operations.js";
 import { simulated } from "./simulated.js";
 
 let bundle: ReturnType<typeof openBundle>;
+let bundles: Bundles | null = null; // of the conformance kit, which asks for cases of the vectors
 const lines = createInterface({ input: process.stdin });
 for await (const line of lines) {
   const asked = JSON.parse(line);
   let told: unknown;
-  if (asked.operation === "open") told = await reasonOf(base64(asked.data), asked.epsilon);
+  if (asked.bundles) {
+    bundles = asked.bundles as Bundles;
+    continue;
+  }
+  if (bundles) told = (await answer(asked, bundles)) ?? { unsupported: true };
+  else if (asked.operation === "open") told = await reasonOf(base64(asked.data), asked.epsilon);
   else if (asked.operation === "bundle") {
     bundle = openBundle(base64(asked.data));
     told = text(bundle.digest);

@@ -8,7 +8,7 @@ serve a real fit.
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -24,17 +24,19 @@ from capri.audit.proof import (
     prove,
 )
 from capri.errors import BudgetError, ConfigurationError
+from capri.privacy.counts import CountLayout
 from capri.privacy.gate import Gate, noise_source
+from capri.privacy.layout import Layout
 from capri.privacy.ledger import Ledger
 from capri.regression.estimator import PrivateKernelRidge
-from capri.regression.options import Options, checked
-from capri.regression.sources import one_block
-from capri.regression.stage import EVERYONE
+from capri.regression.family import TableBasis
+from capri.regression.options import LEAST_COUNTS, Options, checked, count
+from capri.regression.sources import Job, one_block
 from capri.streams import Streams
 
 # For how many runs of the first attack each is run once.
-_ATTACKS = {"release": 1, "leverage": 20, "difference": 20, "fork": 20}
-_PROBES = 4096
+_ATTACKS = {"release": 1, "stages": 1, "leverage": 20, "difference": 20, "fork": 20}
+_PROBES, _PAIRS = 4096, 64
 
 
 def audit_fit(
@@ -47,10 +49,11 @@ def audit_fit(
 ) -> AuditResult:
     """Attack the configuration of an estimator for rows of ``columns`` features and one target.
 
-    Four attacks with their threshold at the midpoint: *release* reads what a stage gives away,
-    asking twice; *leverage* does the same with the row of largest norm, in case rows are not
-    capped; *difference* subtracts a second stage, in case noise is reused; *fork* subtracts the
-    release of a sibling process. The confidence holds for all of them together.
+    Five attacks with their threshold at the midpoint: *release* reads what a stage gives away,
+    asking twice; *stages* reads counts of columns and two stages over the same rows together;
+    *leverage* looks for the row of largest norm, in case rows are not capped; *difference*
+    subtracts a release of others, in case noise is reused; *fork* subtracts the release of a
+    sibling process. The confidence holds for all of them together.
     """
     check_trials(trials, confidence)
     runs = chosen_attacks(attacks, _ATTACKS, trials)
@@ -81,7 +84,7 @@ class _FitTarget:
         self._options = options
         nobody = one_block(np.zeros((1, columns)), np.zeros((1, 1)))
         self._engine = options.engine(Streams(None), nobody, options.stream_rows)
-        self._plan = self._engine.plan(EVERYONE, options.stream_rows)
+        self._plan = self._engine.plan(options.stream_rows)
         self._harmful, self._far = self._rows()
 
     def _rows(self) -> tuple[FloatArray, FloatArray]:
@@ -94,6 +97,7 @@ class _FitTarget:
         )
         norms = np.linalg.norm(self._plan.features.whitened_block(probes), axis=1)
         ratio = np.maximum(norms, 1e-300) / self._plan.clip_norm
+        self._probes = probes[np.argsort(-np.minimum(ratio, 1 / ratio))[:_PAIRS]]
         return probes[int(np.minimum(ratio, 1 / ratio).argmax())], probes[int(ratio.argmax())]
 
     def release(self, sign: float) -> Sighting:
@@ -104,8 +108,54 @@ class _FitTarget:
         """The same of a row far out."""
         return self._seen(self._far, self._play(self._far, sign))
 
+    def stages(self, sign: float) -> Sighting:
+        """What all releases of the same rows tell, each with its share of the budget."""
+        gate, pieces = Gate(noise_source(None), self._options.ledger()), []
+        for stage, (layout, low, high) in enumerate(self._composed):
+            seen, _ = gate.release(
+                low if sign < 0 else high, layout, epoch=1, participants=2, stage=stage
+            )
+            scale = layout.deviations
+            worlds = layout.numbers(low) / scale, layout.numbers(high) / scale
+            pieces.append(Piece(seen / scale, *worlds))
+        return Play(pieces).sighting()
+
+    @cached_property
+    def _composed(self) -> list[tuple[Layout, IntArray, IntArray]]:
+        """Layouts of counts and of two stages, and the sums of two worlds in each.
+
+        In one world the attacked row is the usual one, in the other the one that is told farthest
+        from it, with the opposite target.
+        """
+        setting, options = self._engine.setting, self._options
+        assert setting.budget is not None
+        basis = setting.basis
+        table = basis.table if isinstance(basis, TableBasis) else None
+        every = options.coordinates(table, options.stream_rows, 1)
+        told: list[tuple[Layout, Job]] = []
+        if table is not None:
+            cells = CountLayout(cells=table.sizes)
+            cells = cells.told_in_stages(setting.budget, LEAST_COUNTS, every)
+            told.append((cells, partial(count, table, cells)))
+        share = (1 - LEAST_COUNTS * len(told)) / 2
+        stage = replace(setting, coordinates=every).layout(options.stream_rows, share=share)
+        told += [(stage, replace(self._plan, layout=stage).total)] * 2
+        low = [job(*self._two(self._harmful, -1.0)) for _, job in told]
+        others = [[job(*self._two(row, 1.0)) for _, job in told] for row in self._probes]
+
+        def apart(sums: list[IntArray]) -> float:
+            """The squared distance of two worlds, in deviations of the noise."""
+            return sum(
+                float(np.sum((layout.numbers(one - other) / layout.deviations) ** 2))
+                for (layout, _), one, other in zip(told, sums, low, strict=True)
+            )
+
+        high = max(others, key=apart)
+        layouts = [layout for layout, _ in told]
+        return list(zip(layouts, low, high, strict=True))
+
     def difference(self, sign: float) -> Sighting:
-        """What two consecutive releases tell."""
+        """What two releases tell, of these rows and of others."""
         ledger, row = self._options.ledger(), self._harmful
         first, second = (self._play(row, s, ledger, n) for s, n in ((sign, 1), (None, 2)))
         return self._seen(row, first, second)
@@ -120,7 +170,7 @@ class _FitTarget:
         self, row: FloatArray, sign: float | None, ledger: Ledger | None = None, stage: int = 1
     ) -> FloatArray:
         """Everything that a stage gives away, averaged: a second release must be refused."""
-        plan, total = replace(self._plan, number=stage, rows=2), self._total(row, sign)
+        plan, total = replace(self._plan, table=stage, rows=2), self._total(row, sign)
         gate, seen = Gate(noise_source(None), ledger or self._options.ledger()), []
         with suppress(BudgetError):
             for _ in range(2):
@@ -129,9 +179,13 @@ class _FitTarget:
 
     def _total(self, row: FloatArray, sign: float | None) -> IntArray:
         """The secret sum of the attacked row and a bystander without a target of note."""
+        return self._plan.total(*self._two(row, sign))
+
+    def _two(self, row: FloatArray, sign: float | None) -> tuple[FloatArray, FloatArray]:
+        """Both rows; the bystander is always the same."""
         middle = self._plan.targets.middle
         attacked = middle + (sign or 0.0) * EXCESS * self._plan.targets.half
-        return self._plan.total(np.stack([row] * 2), np.stack([attacked, middle]), 0)
+        return np.stack([row, self._harmful]), np.stack([attacked, middle])
 
     def _seen(
         self, row: FloatArray, first: FloatArray, second: FloatArray | None = None

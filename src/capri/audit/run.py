@@ -17,7 +17,7 @@ from capri.arrays import FloatArray
 from capri.audit.attacker import Reader, Visit, outside
 from capri.audit.proof import EXCESS
 from capri.epoch.decisions import Decision, Decisions
-from capri.epoch.notice import unsaid
+from capri.epoch.plan import unsaid
 from capri.errors import CapriError
 from capri.joint.policy import Capri
 from capri.privacy.budget import PrivacyModel

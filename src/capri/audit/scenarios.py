@@ -34,11 +34,11 @@ from capri.audit.proof import (
 )
 from capri.audit.run import RehearsedStage
 from capri.epoch.limits import Limits
-from capri.epoch.notice import unsaid
+from capri.epoch.plan import unsaid
 from capri.epoch.rewards import AS_ESTIMATED
 from capri.errors import ConfigurationError
 from capri.joint.policy import Capri
-from capri.privacy.mechanism import MECHANISMS, Norm
+from capri.privacy.layout import MECHANISMS, Norm
 from capri.spaces import FixedActions
 
 # Runs of the main attack for one of a further policy's.

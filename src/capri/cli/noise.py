@@ -93,6 +93,7 @@ def noise_rows(
         split   s = 2 x the analytic multiplier of (eps / E, delta / E), E epochs
         ours    s = 2 x the analytic multiplier of (eps, delta) less the integers' slack
     """
+    from capri.epoch.plan import Schedule
     from capri.privacy.budget import Budget
     from capri.privacy.calibration import (
         analytic_multiplier,
@@ -101,7 +102,6 @@ def noise_rows(
         noise_multiplier,
         paper_noise_scale,
     )
-    from capri.schedule import Schedule
 
     rows = []
     for epsilon in epsilons:
@@ -141,9 +141,8 @@ def kind_rows(
     ``(gaussian / laplace)^2`` is the number of cells for each direction of what is learnt up to
     which cells tell more. Without a delta there is no Gaussian noise.
     """
-    from capri.privacy.budget import Budget
+    from capri.privacy.budget import Budget, UserLimit
     from capri.privacy.calibration import laplace_scale, noise_multiplier
-    from capri.privacy.users import UserLimit
 
     rows = []
     for epsilon in epsilons:

@@ -52,11 +52,11 @@ def serve(
 
     What was answered is durable. Keys come from a file or from CAPRI_KEYS, the
     key that seals the store from CAPRI_STORE_KEY, addresses of a store or an
-    rollback guard that have a password from CAPRI_STORE and CAPRI_ROLLBACK_GUARD.
+    rollback guard that have a password from CAPRI_STORE and CAPRI_ROLLBACK_GUARD;
+    or each from a file that CAPRI_STORE_FILE and so on name.
     """
-    import os
-
     from capri.errors import MissingExtraError
+    from capri.files import secret
 
     try:
         from capri.service.server import Start
@@ -73,10 +73,10 @@ def serve(
     ring = Path(keys) if keys is not None else path.with_suffix(".keys")
     start = Start(
         path,
-        store or os.environ.get("CAPRI_STORE"),
+        store or secret("CAPRI_STORE"),
         ring,
         insecure_local,
-        rollback_guard or os.environ.get("CAPRI_ROLLBACK_GUARD"),
+        rollback_guard or secret("CAPRI_ROLLBACK_GUARD"),
         None if site is None else Path(site),
         log == "json",
     )
@@ -171,11 +171,10 @@ def diff(file: _FileArgument, store: _StoreOption = None) -> None:
 
     Changes nothing. Ends with exit code 1 where they differ.
     """
-    import os
-
+    from capri.files import secret
     from capri.service.changes import PolicyFile
 
-    found = PolicyFile(Path(file), store or os.environ.get("CAPRI_STORE")).differences()
+    found = PolicyFile(Path(file), store or secret("CAPRI_STORE")).differences()
     for each in found:
         typer.echo(f"{'cannot' if each.why else 'would change'}  {each}")
     if found:
@@ -194,22 +193,21 @@ def apply(
     One publication for every process of the store, noted with who and why.
     Where something cannot change, nothing does. See capri diff.
     """
-    import os
-
     from capri.cli.store import operator, read_key
     from capri.errors import ConfigurationError
+    from capri.files import secret
     from capri.joint.policy import Capri
     from capri.service.changes import PolicyFile, asked_for
 
-    known = PolicyFile(Path(file), store or os.environ.get("CAPRI_STORE"))
+    known = PolicyFile(Path(file), store or secret("CAPRI_STORE"))
     settings, found = known.settings, known.differences()
     if fixed := [str(each) for each in found if each.why]:
         raise ConfigurationError("nothing was changed. " + "; ".join(fixed))
     if not found:
         typer.echo("the file and the store say the same")
         return
-    where = rollback_guard or os.environ.get("CAPRI_ROLLBACK_GUARD") or settings.rollback_guard
-    place = store or os.environ.get("CAPRI_STORE") or settings.default_store
+    where = rollback_guard or secret("CAPRI_ROLLBACK_GUARD") or settings.rollback_guard
+    place = store or secret("CAPRI_STORE") or settings.default_store
     with Capri.open(place, store_key=read_key(None), rollback_guard=where) as policy:
         asked = asked_for(settings, [each.setting for each in found])
         policy.change(**asked, by=operator(), why=why)
@@ -237,8 +235,9 @@ def aggregate(
 ) -> None:
     """Add up an epoch's reports, each token once, to the same bits anywhere.
 
-    Replays are found across all files. LocalCapri.receive_sum takes the sum
-    up. Ends with exit code 1 where no report counts.
+    Replays are found across all files, damaged files are set aside and
+    named, those that end in .gz may be compressed. LocalCapri.receive_sum
+    takes the sum up. Ends with exit code 1 where no report counts.
     """
     from contextlib import ExitStack
 
@@ -263,5 +262,7 @@ def aggregate(
     for name in ("replayed", "unknown", "malformed"):
         if number := getattr(made, name):
             typer.echo(f"{name}: {number:,}")
+    for reason in made.set_aside:
+        typer.echo(f"set aside: {reason}")
     if not made.accepted:
         raise typer.Exit(NOTHING)

@@ -1,6 +1,5 @@
 """``capri backup``, ``restore``, ``check`` and ``store``: what operators do to a store."""
 
-import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from getpass import getuser
@@ -43,10 +42,11 @@ def operator() -> str:
 def read_key(file: Path | None, variable: str = KEY_VARIABLE) -> bytes | None:
     """A store key from a file or the environment; None where there is none. Never quoted."""
     from capri.errors import ConfigurationError
+    from capri.files import secret
     from capri.store.seal import key_from
 
     if file is None:
-        raw = os.environ.get(variable, "").encode()
+        raw = (secret(variable) or "").encode()
         return key_from(raw, variable) if raw else None
     try:
         return key_from(file.read_bytes(), str(file))
@@ -127,6 +127,8 @@ def check(url: Address, store_key_file: KeyFile = None, rollback_guard: GuardPla
 
     try:
         with opened(url, store_key_file, rollback_guard, read_only=True) as repository:
+            if (repository.configuration() or ({},))[0].get("kind") == "organisation":
+                raise StorageError("this is an organisation's ledger: capri ledger check")
             findings = Check(repository).findings()
     except StorageError as problem:
         findings = [Finding("store", BAD, str(problem))]
@@ -137,32 +139,43 @@ def check(url: Address, store_key_file: KeyFile = None, rollback_guard: GuardPla
         raise typer.Exit(FAILED)
 
 
+User = Annotated[
+    str | None, typer.Option(help="The id of the user, as it was given to the policy.")
+]
+Number = Annotated[
+    bool | None,
+    typer.Option("--number/--text", help="Only as a number, or only as a text; else as both."),
+]
+Shown = Annotated[
+    list[str] | None,
+    typer.Option("--decision", help="The id of a decision that the user shows; may be repeated."),
+]
+
+
 @store.command()
 def forget(
     url: Address,
-    user: Annotated[str, typer.Option(help="The id of the user, as it was given to the policy.")],
-    number: Annotated[
-        bool | None,
-        typer.Option("--number/--text", help="Only as a number, or only as a text; else as both."),
-    ] = None,
+    user: User = None,
+    number: Number = None,
+    decision: Shown = None,
     store_key_file: KeyFile = None,
     wait: Wait = 30.0,
 ) -> None:
     """Delete what a store keeps of one user, as far as that can be.
 
-    Decisions of epochs under way keep their slot and count for nothing. What
-    was released stays, and so does how often a digest took part. Ends with
-    exit code 1 where the store has never seen the user, and while somebody
-    who reads keeps deleted values from being overwritten.
+    By the id of the user, or, where a store knows no users, by the ids of
+    their decisions. Decisions of epochs under way keep their slot and count
+    for nothing. What was released stays, and so does how often a digest took
+    part. Ends with exit code 1 where the store has nothing of the user, and
+    while somebody who reads keeps deleted values from being overwritten.
     """
     from dataclasses import asdict
 
-    from capri.privacy.users import user_digest
     from capri.store.maintenance import forget_user, has_seen
 
     with opened(url, store_key_file) as repository:
-        digests = [user_digest(each, repository.rows.salt) for each in _meant(user, number)]
-        done = forget_user(repository, digests)
+        digests, numbers = _person(repository, user, number, decision)
+        done = forget_user(repository, digests, numbers)
         known = done.anything or has_seen(repository, digests)
         clean = repository.database.forget_soon(wait)
     for name, count in asdict(done).items():
@@ -172,6 +185,54 @@ def forget(
     _end(clean)
     if not known:
         raise typer.Exit(FAILED)
+
+
+def _person(
+    repository: "SqlRepository", user: str | None, number: bool | None, decision: list[str] | None
+) -> tuple[list[str], set[int]]:
+    """Digests and decisions that may be of one person."""
+    from capri.errors import ConfigurationError
+    from capri.privacy.budget import user_digest
+
+    if (user is None) == (not decision):
+        raise ConfigurationError("give the id of the user, or ids of their decisions: one of both")
+    if user is not None:
+        salt = repository.rows.salt
+        return [user_digest(each, salt) for each in _meant(user, number)], set()
+    return [], set(repository.ids.numbers(decision or [])) - {-1}
+
+
+@store.command()
+def access(
+    url: Address,
+    file: Annotated[Path, typer.Argument(help="A JSON file, written anew, for its owner alone.")],
+    user: User = None,
+    number: Number = None,
+    decision: Shown = None,
+    store_key_file: KeyFile = None,
+) -> None:
+    """Write down what a store holds about one user, for that user.
+
+    Changes nothing in the store.
+    """
+    from capri.files import to_json, write_atomically
+    from capri.store.access import held_about
+
+    with opened(url, store_key_file, read_only=True) as repository:
+        told = held_about(repository, *_person(repository, user, number, decision))
+    write_atomically(file, to_json(told).encode(), confidential=True)
+    count = len(told["decisions"]) + len(told["keyed_decisions"])
+    typer.echo(f"{count} decisions, {len(told['contributions_by_epoch'])} epochs: {file}")
+
+
+@store.command()
+def retention(url: Address, store_key_file: KeyFile = None) -> None:
+    """Show what a store keeps where, in which form and for how long."""
+    from capri.files import text_table
+    from capri.store.access import retention as kept
+
+    with opened(url, store_key_file, read_only=True) as repository:
+        typer.echo(text_table(kept(repository)))
 
 
 def _meant(user: str, number: bool | None) -> list[str | int]:

@@ -22,15 +22,24 @@ import numpy as np
 
 from capri.arrays import BoolArray, FloatArray, one_blas_thread
 from capri.epoch.learner import Learner
-from capri.epoch.notice import Notice, say, unheard
-from capri.epoch.plan import EpochPlan, EpochRecord, Epochs, Release, Segment
+from capri.epoch.plan import (
+    EpochPlan,
+    EpochRecord,
+    Epochs,
+    Notice,
+    Release,
+    Schedule,
+    ScheduleTerms,
+    Segment,
+    say,
+    unheard,
+)
 from capri.epoch.problem import Problem
 from capri.epoch.storage import configuration_digest, plan_digest
 from capri.errors import ConfigurationError
 from capri.kernels import Kernel
 from capri.privacy.budget import Budget
 from capri.privacy.certificate import Certificate, Declaration
-from capri.schedule import Schedule, ScheduleTerms
 from capri.spaces import Actions, Contexts, FixedActions, as_contexts
 
 ReleaseFunction = Callable[[EpochRecord], object]

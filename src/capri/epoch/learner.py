@@ -8,8 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from capri.arrays import BoolArray, FloatArray
-from capri.epoch.notice import Notice
-from capri.epoch.plan import EpochPlan, Release, Segment
+from capri.epoch.plan import EpochPlan, Notice, Release, Segment
 from capri.epoch.problem import Problem
 from capri.errors import ConfigurationError
 

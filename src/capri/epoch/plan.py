@@ -1,11 +1,24 @@
-"""The public objects of an epoch: its plan, what it released, and its record."""
+"""The public objects of an epoch: its length, plan, release and record, and notices.
 
-from dataclasses import asdict, dataclass
+A notice is a function of public data, options and releases. It changes nothing that is played or
+released, and it is said while a policy is built or while it learns from a release, never at a
+moment that somebody's data choose.
+"""
+
+import sys
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass, field
+from itertools import islice
+from math import floor, isfinite, isqrt
+from pathlib import Path
+from types import FrameType
 from typing import Any, final
 
 from capri.arrays import FloatArray
-from capri.epoch.notice import Notice
-from capri.errors import ConfigurationError
+from capri.errors import ConfigurationError, KernelWarning
 from capri.features import Function, ProjectedFeatures
 from capri.files import html_table, text_table
 from capri.privacy.histogram import HistogramLayout
@@ -13,6 +26,79 @@ from capri.privacy.ledger import ReleaseEvent
 from capri.privacy.products import ProductLayout
 from capri.privacy.sphere import Sphere
 from capri.privacy.vector import VectorLayout
+
+_PACKAGE = str(Path(__file__).parents[1])
+_UNSAID = ContextVar("unsaid", default=False)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Notice:
+    """Something that does not fit, in words and in numbers.
+
+    ``kind`` names it, one heading of docs/warnings.md each. ``text`` says what was seen, what it
+    means and what to do. ``numbers`` are those of the text.
+    """
+
+    kind: str
+    text: str
+    numbers: Mapping[str, float] = field(default_factory=dict, hash=False)
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.text}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {"kind": self.kind, "text": self.text, "numbers": dict(self.numbers)}
+
+
+def unheard(notices: Iterable[Notice], known: Iterable[Notice]) -> tuple[Notice, ...]:
+    """Notices of kinds that are not known yet, each kind once.
+
+    >>> first, second = Notice(kind="rank", text="1"), Notice(kind="rank", text="2")
+    >>> [notice.text for notice in unheard([first, second], [])]
+    ['1']
+    """
+    kinds = {notice.kind for notice in known}
+    found: dict[str, Notice] = {}
+    for notice in notices:
+        if notice.kind not in kinds:
+            found.setdefault(notice.kind, notice)
+    return tuple(found.values())
+
+
+@contextmanager
+def unsaid() -> Iterator[None]:
+    """Within it notices are recorded and nobody is warned.
+
+    For policies that play made-up functions: whoever forecasts, audits or studies knows already.
+    """
+    before = _UNSAID.set(True)
+    try:
+        yield
+    finally:
+        _UNSAID.reset(before)
+
+
+def say(notices: Iterable[Notice]) -> None:
+    """Warn of each, at the line outside of this package that led here."""
+    if not _UNSAID.get():
+        for notice in notices:
+            warnings.warn(str(notice), KernelWarning, stacklevel=_levels_inside() + 1)
+
+
+def _levels_inside() -> int:
+    """How many callers of :func:`say`, and itself, belong to this package.
+
+    In a thread of our own nobody's line led here: the thread's first line stands for it.
+    """
+    levels = 0
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        levels, frame = levels + 1, frame.f_back
+    ours = frame is None or frame.f_globals.get("__name__") == "threading"
+    return levels - 1 if ours else levels
+
 
 # An epoch may go on beyond its planned length, while the next plan is being made, up to so often.
 _CAPACITY = 4
@@ -210,3 +296,87 @@ class Epochs(tuple[EpochRecord, ...]):
 
     def _repr_html_(self) -> str:
         return html_table(self._rows()) if self else repr(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduleTerms:
+    """What an operator asks of a schedule: ``first_epoch`` None for what the learner finds best."""
+
+    first_epoch: int | None
+    growth: float
+    horizon: int | None
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Epoch lengths ``T_1, growth T_1, growth^2 T_1, ...`` that add up to the horizon.
+
+    The last epoch is truncated to the horizon (the paper prints "log T" epochs; with doubling there
+    are ``ceil(log2(T / T_1 + 1))``). Without a horizon the lengths never end.
+
+    >>> list(Schedule.paper(100))
+    [10, 20, 40, 30]
+    >>> from itertools import islice
+    >>> list(islice(Schedule(first=100, growth=1.5), 4))
+    [100, 150, 225, 337]
+    """
+
+    first: int
+    growth: float = 2.0
+    horizon: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.first < 1:
+            raise ConfigurationError(f"the first epoch needs at least 1 round, got {self.first}")
+        if not (isfinite(self.growth) and self.growth >= 1.0):
+            raise ConfigurationError(f"epoch growth must be at least 1, got {self.growth}")
+        if self.horizon is not None and self.horizon < 2:
+            raise ConfigurationError(f"horizon must be at least 2, got {self.horizon}")
+
+    @classmethod
+    def paper(cls, horizon: int) -> "Schedule":
+        """``T_1 = ceil(sqrt T)`` and doubling (Alg. 1, lines 2 and 20)."""
+        return cls(first=isqrt(max(horizon, 1) - 1) + 1, growth=2.0, horizon=horizon)
+
+    def __iter__(self) -> Iterator[int]:
+        """Yield the length of each epoch in turn."""
+        total, ideal = 0, float(self.first)
+        while self.horizon is None or total < self.horizon:
+            length = floor(ideal)
+            if self.horizon is not None:
+                length = min(length, self.horizon - total)
+            yield length
+            total += length
+            ideal *= self.growth
+
+    def length(self, epoch: int) -> int:
+        """Length of epoch ``epoch`` (counted from 1), or 0 beyond the horizon.
+
+        >>> Schedule.paper(100).length(4), Schedule.paper(100).length(5)
+        (30, 0)
+        """
+        return next(islice(self, epoch - 1, None), 0)
+
+    def after(self, decided: int, epoch: int) -> int:
+        """Length of epoch ``epoch`` when it begins after so many decisions; 0 at the horizon.
+
+        As scheduled where epochs were as long as planned, else ``first + (growth - 1) decided``:
+        the same lengths, for epochs that ended early or began while others wait.
+
+        >>> schedule = Schedule(first=100, growth=1.5)
+        >>> schedule.after(250, 3), schedule.after(40, 2)
+        (225, 120)
+        """
+        if self._as_scheduled(decided, epoch):
+            return self.length(epoch)
+        length = floor(self.first + (self.growth - 1) * decided)
+        return length if self.horizon is None else max(0, min(length, self.horizon - decided))
+
+    def _as_scheduled(self, decided: int, epoch: int) -> bool:
+        """Whether the epochs before this one have so many decisions by the schedule."""
+        total = 0
+        for length in islice(self, epoch - 1):
+            total += length
+            if total > decided:  # long before lengths that grow for ever leave the numbers
+                return False
+        return total == decided

@@ -10,16 +10,15 @@ from capri.checks import one_of
 from capri.choices import as_actions
 from capri.epoch.bounds import Bounds
 from capri.epoch.limits import Limits
+from capri.epoch.plan import ScheduleTerms
 from capri.epoch.rewards import RewardScale, RewardTerms
 from capri.errors import ConfigurationError
 from capri.kernels import Auto, Kernel, check_bounded, check_own
-from capri.privacy.budget import Budget, PrivacyModel, warn_of_large_delta
+from capri.privacy.budget import Budget, PrivacyModel, UserLimit, warn_of_large_delta
 from capri.privacy.calibration import laplace_scale, noise_multiplier
-from capri.privacy.mechanism import MECHANISMS, Norm
+from capri.privacy.layout import MECHANISMS, Norm
 from capri.privacy.shuffle import Shuffle
 from capri.privacy.sphere import Sphere, sphere
-from capri.privacy.users import UserLimit
-from capri.schedule import ScheduleTerms
 from capri.spaces import (
     LARGEST_CONTEXT,
     Actions,

@@ -32,7 +32,7 @@ from capri.kernels import Kernel, from_dict
 from capri.partition import CellFeatures
 from capri.privacy.budget import Budget
 from capri.privacy.histogram import HistogramLayout
-from capri.privacy.mechanism import Norm
+from capri.privacy.layout import Norm
 from capri.privacy.products import ProductLayout
 from capri.privacy.projection import IntegerProjection
 from capri.privacy.shuffle import Shuffle

@@ -8,7 +8,6 @@ from capri.family.arms import ArmBasis, ArmFeatures, ArmFunction
 from capri.family.basis import ProductBasis, ProductFunction
 from capri.family.factor import Candidates, Factor
 from capri.family.family import Family, Part, arms_of, family_of
-from capri.family.table import TableFamily, table_family
 
 __all__ = [
     "ArmBasis",
@@ -20,8 +19,6 @@ __all__ = [
     "Part",
     "ProductBasis",
     "ProductFunction",
-    "TableFamily",
     "arms_of",
     "family_of",
-    "table_family",
 ]

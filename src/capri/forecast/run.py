@@ -20,8 +20,7 @@ from capri.arrays import FloatArray
 from capri.checks import not_negative, whole
 from capri.environments import TabularEnvironment
 from capri.epoch.decisions import Decisions
-from capri.epoch.notice import unsaid
-from capri.epoch.plan import EpochRecord
+from capri.epoch.plan import EpochRecord, unsaid
 from capri.epoch.problem import Problem
 from capri.epoch.rewards import RewardScale
 from capri.errors import ConfigurationError
@@ -30,7 +29,7 @@ from capri.forecast.result import ExpectedEpoch, ExpectedRegret, Forecast, Kerne
 from capri.learners.options import PracticalOptions
 from capri.learners.presets import Options, checked_horizon
 from capri.privacy.budget import Budget, PrivacyModel
-from capri.privacy.mechanism import Norm
+from capri.privacy.layout import Norm
 from capri.simulation import ClosesEpochs, SimulationResult, simulate
 
 # Points per curve of a run that is read off at several horizons.

@@ -9,15 +9,15 @@ from capri.epoch.rewards import rescaled
 from capri.epoch.storage import configuration_digest
 from capri.errors import BudgetError, ConfigurationError
 from capri.joint.engine import Engine
-from capri.learners.explain import explain, releases_prior
+from capri.learners.explain import explain
 from capri.learners.explanation import Explanation
-from capri.learners.presets import Options
+from capri.learners.presets import Options, releases_prior
 from capri.learners.prior import Prior
 from capri.privacy.budget import NOTHING, PrivacyModel, Promise
 from capri.privacy.certificate import Certificate, certify_policy
 from capri.privacy.gate import Gate
+from capri.privacy.layout import Norm
 from capri.privacy.ledger import Ledger
-from capri.privacy.mechanism import Norm
 from capri.store.persistence import Configuration
 from capri.streams import Streams
 

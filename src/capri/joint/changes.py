@@ -11,12 +11,12 @@ from typing import Any
 
 from capri.choices import successor
 from capri.epoch.limits import Limits
+from capri.epoch.plan import ScheduleTerms
 from capri.epoch.problem import Problem, with_actions
 from capri.epoch.rewards import RewardTerms, checked_terms
 from capri.errors import ConfigurationError
 from capri.learners.options import PracticalOptions
 from capri.learners.presets import Options, checked_horizon
-from capri.schedule import ScheduleTerms
 
 _SCHEDULE = ("horizon", "first_epoch", "growth")
 _REWARDS = ("reward_wait", "missing_reward", "epoch_time")

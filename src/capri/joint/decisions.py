@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from capri.arrays import BoolArray, FloatArray, IntArray
-from capri.epoch.available import Sets
+from capri.epoch.bounds import Sets
 from capri.epoch.decide import Logged, serve
 from capri.epoch.decisions import DecisionIds, Decisions
 from capri.errors import StorageError

@@ -19,10 +19,9 @@ from typing import Any
 
 from capri.epoch.course import Course
 from capri.epoch.decisions import SIMULATED, DecisionIds
-from capri.epoch.modes import Mode
+from capri.epoch.modes import Mode, ShadowRecord
 from capri.epoch.plan import EpochPlan, Segment
 from capri.epoch.problem import Problem
-from capri.epoch.shadow import ShadowRecord
 from capri.errors import CapriError, ConfigurationError
 from capri.joint.decisions import Decider
 from capri.joint.loop import EpochLoop
@@ -30,9 +29,9 @@ from capri.joint.pace import Background, Pace, Synchronous
 from capri.joint.release import stored_columns
 from capri.joint.rewards import Rewards
 from capri.joint.state import PublicState, repeated
+from capri.privacy.budget import UserId, check_users, user_digest
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger, ReleaseEvent
-from capri.privacy.users import UserId, check_users, user_digest
 from capri.store.codec import PlainCodec, packed
 from capri.store.memory import MemoryRepository
 from capri.store.persistence import Described
@@ -108,6 +107,11 @@ class Clock:
 
 def public_clock(given: Callable[[], datetime] | None) -> Callable[[], float]:
     """Seconds since 1970, by the clock that was given or by that of the machine."""
+    if given is not None and not callable(given):
+        raise ConfigurationError(
+            "clock must be a function without arguments that gives a datetime.datetime, got "
+            f"{type(given).__name__}"
+        )
     return time.time if given is None else Clock(given)
 
 
@@ -193,6 +197,10 @@ class Engine:
         """Read what others have published since."""
         if not self.closed:
             self.state.refresh()
+
+    def probe(self) -> None:
+        """A unit of work that locks the counter and leaves it as it is."""
+        self.repository.write(lambda unit: unit.lock())
 
     # -- operating --------------------------------------------------------------------------------
 

@@ -11,7 +11,6 @@ from typing import Any, Self
 from capri.arrays import one_blas_thread
 from capri.epoch.course import Course, PublicFace
 from capri.epoch.decisions import DecisionIds
-from capri.epoch.history import History
 from capri.epoch.limits import Limits
 from capri.epoch.plan import Epochs
 from capri.epoch.problem import Problem, checked_problem
@@ -31,12 +30,12 @@ from capri.joint.serving import Serving
 from capri.kernels import Kernel
 from capri.learners.presets import build, checked_horizon, checked_options, settled
 from capri.learners.prior import Prior, checked_prior
-from capri.privacy.budget import Budget
+from capri.privacy.budget import Budget, UserLimit
 from capri.privacy.certificate import Certificate, Declaration
 from capri.privacy.gate import Gate, Observer, noise_source
 from capri.privacy.ledger import Ledger
-from capri.privacy.users import UserLimit
 from capri.spaces import Contexts
+from capri.store.history import History
 from capri.store.memory import MemoryRepository, rehearsed
 from capri.store.organisation import OrganisationLedger
 from capri.store.persistence import (
@@ -197,11 +196,6 @@ class Capri(Asking, Serving, PublicFace):
                 scale=scale,
             ),
         )
-        if clock is not None and not callable(clock):
-            raise ConfigurationError(
-                "clock must be a function without arguments that gives a datetime.datetime, got "
-                f"{type(clock).__name__}"
-            )
         self._clock = public_clock(clock)
         self._retention = checked_retention(key_retention, problem.rewards.wait)
         self._configured = Configuration(

@@ -34,10 +34,10 @@ import numpy as np
 from capri.arrays import FloatArray, IntArray
 from capri.epoch.decisions import DEFAULT, FROZEN, SHADOW
 from capri.epoch.encode import Encoder
+from capri.epoch.modes import ShadowSum
 from capri.epoch.plan import EpochPlan, Segment
 from capri.epoch.problem import Problem
 from capri.epoch.rewards import settled
-from capri.epoch.shadow import ShadowSum
 from capri.joint.state import PublicState
 from capri.privacy.budget import PrivacyModel
 from capri.privacy.gate import Departure, Gate

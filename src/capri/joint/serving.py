@@ -14,20 +14,19 @@ import numpy as np
 from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.cells import number_or_missing
 from capri.choices import as_wanted
-from capri.epoch.available import Sets, given_sets
+from capri.epoch.bounds import Sets, given_sets
 from capri.epoch.decide import Logged, as_logged
 from capri.epoch.decisions import NOBODY, Decision, DecisionIds, Decisions, decision_rewards
-from capri.epoch.modes import Mode, Operation, checked_mode
+from capri.epoch.modes import Mode, Operation, ShadowRecord, checked_mode
 from capri.epoch.plan import EpochPlan, Segment
 from capri.epoch.problem import Problem
 from capri.epoch.rewards import RewardStatus, warn_of_ignored
-from capri.epoch.shadow import ShadowRecord
 from capri.errors import BudgetError, ConfigurationError, ShapeError
 from capri.joint.changes import changed, plain, schedule_terms
 from capri.joint.decisions import Visits
 from capri.joint.engine import Engine, Progress, RepositoryUsers
 from capri.joint.state import repeated
-from capri.privacy.users import UserId, check_users
+from capri.privacy.budget import UserId, check_users
 from capri.spaces import Contexts, as_contexts, as_visits
 from capri.store.persistence import Configuration
 from capri.store.repository import Forgotten
@@ -284,6 +283,11 @@ class Serving(ABC):
         """Do now what the next decision would wait for: planning, and reading what is played."""
         self._check_process()
         self._engine.warm()
+
+    def probe(self) -> None:
+        """Write to the store and change nothing; raises where it takes no write."""
+        self._check_process()
+        self._engine.probe()
 
     def check(self) -> None:
         """Raise where nothing is released and planned any more, and decisions are refused."""

@@ -29,7 +29,7 @@ _MOVES = 3
 
 
 @dataclass(frozen=True, eq=False)
-class Cells:
+class ArmShape:
     """A shape and offsets, as in ArmFeatures, and the variance that they are predicted to leave."""
 
     shape: FloatArray
@@ -59,7 +59,7 @@ class Sums:
         return float(np.trace(second) - gain.sum())
 
 
-def cells_of(u: FloatArray, weights: FloatArray, factor: FloatArray, sums: Sums) -> Cells:
+def cells_of(u: FloatArray, weights: FloatArray, factor: FloatArray, sums: Sums) -> ArmShape:
     """The cells of an arm: at contexts ``u`` it is played with these weights.
 
     More cells are tried as long as they help.
@@ -71,13 +71,13 @@ def cells_of(u: FloatArray, weights: FloatArray, factor: FloatArray, sums: Sums)
     z = u @ project
     centres = (weights @ z / weights.sum())[None]
     label = np.zeros(len(z), dtype=np.int64)
-    best = Cells(project @ centres.T, _offset(centres), sums.left(z, weights, label, 1))
+    best = ArmShape(project @ centres.T, _offset(centres), sums.left(z, weights, label, 1))
     while 2 * len(centres) <= min(_MOST, len(z)):
         centres, label = _doubled(z, weights, centres, label)
         found = sums.left(z, weights, label, len(centres))
         if found >= best.left:
             break
-        best = Cells(project @ centres.T, _offset(centres), found)
+        best = ArmShape(project @ centres.T, _offset(centres), found)
     return best
 
 

@@ -21,7 +21,7 @@ from capri.learners.arm_prior import ArmPosterior
 from capri.learners.belief import Belief
 from capri.learners.messages import bound_of, coordinate_noise, remaining
 from capri.learners.options import PracticalOptions
-from capri.privacy.mechanism import Norm
+from capri.privacy.layout import Norm
 
 # Draws of the first epoch, and their growth from epoch to epoch.
 _FIRST, _GROWTH = 8, 1.25

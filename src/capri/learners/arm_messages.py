@@ -15,15 +15,15 @@ from capri.arrays import FloatArray, IntArray
 from capri.epoch.play import Conduct
 from capri.family import ArmBasis, ArmFeatures
 from capri.features import Span
-from capri.learners.arm_cells import Cells, Sums, cells_of
+from capri.learners.arm_cells import ArmShape, Sums, cells_of
 from capri.learners.arm_draws import coordinate_deviation
 from capri.learners.belief import Believed, Block
 from capri.learners.context_law import ContextLaw
 from capri.learners.messages import Question, water_filling
 from capri.learners.moment_design import Coordinates, layout_for, loudest, projection_for
-from capri.learners.segments import ContextWeights, Estimated, Part, Stage, keeps
+from capri.learners.segments import BlockPart, ContextWeights, Estimated, Stage, keeps
 from capri.privacy.histogram import HistogramLayout, histogram_layout
-from capri.privacy.mechanism import Norm
+from capri.privacy.layout import Norm
 from capri.privacy.products import ProductLayout
 from capri.spaces import FixedActions
 
@@ -152,13 +152,13 @@ class ArmParts:
     support: ArmSupport
     moved: bool
 
-    def __iter__(self) -> Iterator[Part]:
+    def __iter__(self) -> Iterator[BlockPart]:
         support, features = self.support, self.features
         # Once the features of contexts were made anew, shapes are those of the old ones.
         old = features.basis.context(support.rows) if self.moved else support.u
         for arm in support.played:
             on, (u, weights) = support.weights[:, arm] > 0, support.where(arm)
-            yield Part(int(arm), u, features.of_arm(int(arm), old[on]), weights, 0.0)
+            yield BlockPart(int(arm), u, features.of_arm(int(arm), old[on]), weights, 0.0)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -174,7 +174,7 @@ class Shapes:
     left: float
 
     @classmethod
-    def of(cls, found: Sequence[Cells], *, cells: bool) -> "Shapes":
+    def of(cls, found: Sequence[ArmShape], *, cells: bool) -> "Shapes":
         """Arm by arm, filled up to one size."""
         sizes = np.array([each.shape.shape[1] for each in found], dtype=np.int64)
         most = int(sizes.max(initial=1))
@@ -192,7 +192,7 @@ def cells_of_arms(support: ArmSupport, factor: FloatArray, sums: Sums) -> Shapes
     ``factor``: a root of what will be unknown of each when the epoch is read. An arm that the law
     of the plan does not play has one cell: a later segment may play it, and a cell costs nothing.
     """
-    one = Cells(np.zeros((factor.shape[1], 1)), np.zeros(1), 0.0)
+    one = ArmShape(np.zeros((factor.shape[1], 1)), np.zeros(1), 0.0)
     found = []
     for arm in range(len(factor)):
         u, weights = support.where(arm)
@@ -202,7 +202,7 @@ def cells_of_arms(support: ArmSupport, factor: FloatArray, sums: Sums) -> Shapes
 
 def blocks_of_arms(support: ArmSupport, factor: FloatArray, sums: Sums, loudness: float) -> Shapes:
     """The shape of every arm by water-filling, none for an arm that is not played."""
-    nothing = Cells(np.zeros((factor.shape[1], 0)), np.zeros(0), 0.0)
+    nothing = ArmShape(np.zeros((factor.shape[1], 0)), np.zeros(0), 0.0)
     found = []
     for arm in range(len(factor)):
         u, weights = support.where(arm)
@@ -212,7 +212,7 @@ def blocks_of_arms(support: ArmSupport, factor: FloatArray, sums: Sums, loudness
 
 def _block(
     u: FloatArray, weights: FloatArray, factor: FloatArray, sums: Sums, loudness: float
-) -> Cells:
+) -> ArmShape:
     """The shape of an arm, and what it leaves as it will be clipped to norm 1."""
     shape = loudness * water_filling(
         u,
@@ -231,7 +231,7 @@ def _block(
     seen[np.diag_indices(len(seen))] += sums.noise**2
     second = (white * weights[:, None]).T @ white
     gain = (np.linalg.solve(seen, design @ second) * design).sum()
-    return Cells(shape, np.zeros(shape.shape[1]), float(np.trace(second) - gain))
+    return ArmShape(shape, np.zeros(shape.shape[1]), float(np.trace(second) - gain))
 
 
 @dataclass(frozen=True)

@@ -28,9 +28,8 @@ from scipy.optimize import minimize
 from capri.arrays import FloatArray
 from capri.family import Candidates
 from capri.family.family import ACTION, CONSTANT, CONTEXT, INTERACTION
-from capri.learners.belief import PRIOR_SECOND_MOMENT, Belief
+from capri.learners.belief import PRIOR_SECOND_MOMENT, Belief, CoefficientPrior
 from capri.learners.boundary import INTERCEPT_DEVIATION, room_of, size_reach
-from capri.learners.priors import CoefficientPrior
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -35,7 +35,7 @@ from capri.learners.belief import Block
 from capri.learners.change_of_basis import ChangeOfBasis, Lengthened, Passage, least_squares
 from capri.learners.context_law import ContextLaw
 from capri.learners.messages import Message, Question
-from capri.learners.model import Knowledge, Model
+from capri.learners.model import BlockModel, Knowledge
 from capri.learners.moment_design import Coordinates
 from capri.learners.options import PracticalOptions
 from capri.learners.prior import Observed
@@ -52,7 +52,7 @@ _TRIED_CONTEXTS = 256
 
 
 @dataclass(frozen=True, eq=False)
-class ArmsModel(Model):
+class ArmsModel(BlockModel):
     """``f(c, a) = u(c)^T theta_a``; an arm is known by the column of its indicator."""
 
     options: PracticalOptions

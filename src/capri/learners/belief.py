@@ -17,11 +17,12 @@ what is believed of early epochs improves with every release. A belief that took
 for noise when it knew nothing must not go on doing so.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from math import log, sqrt
 from types import EllipsisType
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, qr, solve_triangular
@@ -263,6 +264,33 @@ class Believed(Normal, Protocol):
     def mixed(self, mean: FloatArray, apart: FloatArray) -> Self: ...  # noqa: D102
 
 
+class CoefficientPrior(ABC):
+    """A prior on the coefficients of ``f`` with something left for the evidence to choose.
+
+    Whole or in blocks, as its posteriors are.
+    """
+
+    @abstractmethod
+    def infer(self, belief: Belief, near: Any = None) -> Believed:
+        """The posterior under what the evidence prefers; ``near``: the one before, to start at."""
+
+    @abstractmethod
+    def again(self, belief: Belief, weights: FloatArray | None) -> Believed:
+        """The posterior of :meth:`infer`, given what the evidence had preferred."""
+
+    @abstractmethod
+    def variance(self, state: Any) -> FloatArray:
+        """Prior variance of every coefficient of a block under what the evidence preferred."""
+
+    @abstractmethod
+    def root(self, state: Any) -> FloatArray:
+        """``L`` with ``L L^T`` the prior covariance under what the evidence preferred."""
+
+    @abstractmethod
+    def of_shares(self, scale: float) -> FloatArray:
+        """The same for a function with values between 0 and 1, such as a rate."""
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Expected:
     """What it takes to predict a measured square: ``S``, ``S b`` and ``b^T S b``."""
@@ -287,7 +315,7 @@ class Squares:
     constant: float = 0.0
     total: float = 0.0
     weight: float = 0.0
-    # What clipping cuts off, in units of its bound, where releases are pooled (learners/tails.py).
+    # What clipping cuts off, in units of its bound, where releases are pooled: residuals.py.
     cut: float = 0.0
     cut_weight: float = 0.0
 

@@ -28,7 +28,7 @@ from capri.learners.messages import Question
 from capri.learners.segments import Support
 from capri.partition import CellFeatures, beginnings, centres_of, nearest, summed
 from capri.privacy.histogram import HistogramLayout, histogram_layout
-from capri.privacy.mechanism import Norm
+from capri.privacy.layout import Norm
 
 # Numbers of cells that are tried. From the fifth on there are so many public pairs for each.
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -42,7 +42,7 @@ _WORSE = 2
 
 
 @dataclass(frozen=True, eq=False)
-class Cells:
+class Partition:
     """A partition, the layout of its messages, what they will tell, and the noise on a cell."""
 
     features: CellFeatures
@@ -56,7 +56,7 @@ def allowed(problem: Problem) -> bool:
     return problem.budget is not None and Norm.L1 in problem.norms
 
 
-def partitions(question: Question[Support]) -> Iterator[Cells]:
+def partitions(question: Question[Support]) -> Iterator[Partition]:
     """Partitions of every size, in the directions in which actions are least sure to differ."""
     problem, support = question.problem, question.support
     spread, vectors = np.linalg.eigh(_unknown(question))
@@ -79,7 +79,7 @@ def partitions(question: Question[Support]) -> Iterator[Cells]:
         )
         features = CellFeatures(question.basis, directions, centres, question.tau)
         noise = layout.noise_scale(question.value_bound)
-        yield Cells(features, layout, _observation(question, points, centres, noise), noise)
+        yield Partition(features, layout, _observation(question, points, centres, noise), noise)
 
 
 def _filled(problem: Problem, size: int) -> bool:
@@ -104,7 +104,9 @@ def _observation(
     )
 
 
-def best_of(candidates: Iterator[Cells], question: Question[Support], least: float) -> Cells | None:
+def best_of(
+    candidates: Iterator[Partition], question: Question[Support], least: float
+) -> Partition | None:
     """The partition that leaves less than ``least``, and the least; None where none does.
 
     Partitions come from coarse to fine: where finer ones leave more, still finer ones do, too.

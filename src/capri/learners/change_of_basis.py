@@ -28,7 +28,7 @@ from capri.features import Basis, Span, spectral_basis
 from capri.learners.belief import Belief, Squares
 from capri.learners.options import PracticalOptions
 from capri.learners.overdispersion import Overdispersion
-from capri.learners.response import Response
+from capri.learners.response import ResponseRate
 from capri.learners.segments import Pending, PlannedSegment
 from capri.learners.warm_start import WarmStart
 from capri.spaces import Actions, FixedActions
@@ -73,7 +73,7 @@ class ChangeOfBasis(ABC):
         spread, image = self.information(squares.spread), self.vector(squares.image)
         return replace(squares, spread=spread, image=image)
 
-    def response(self, response: Response) -> Response:
+    def response(self, response: ResponseRate) -> ResponseRate:
         """Who answers."""
         deviating = response.deviating
         return replace(

@@ -18,7 +18,7 @@ from capri.learners.drift import Drift
 from capri.learners.fit import Fit, PoolTest, Rates
 from capri.learners.model import Knowledge
 from capri.learners.overdispersion import Overdispersion
-from capri.learners.response import Response
+from capri.learners.response import ResponseRate
 from capri.learners.segments import Design, Pending, PlannedSegment, Stage
 from capri.learners.warm_start import WarmStart
 from capri.spaces import ContextPool, FixedActions
@@ -29,7 +29,7 @@ _USUAL = (("curious", False), ("ends", False), ("size", None))
 
 
 def apart(
-    name: str, thing: Belief | Design | Response | Overdispersion | Squares | Expected
+    name: str, thing: Belief | Design | ResponseRate | Overdispersion | Squares | Expected
 ) -> State:
     """The fields of a dataclass: plain values, and arrays under ``name.field``."""
     values, arrays = {}, {}
@@ -83,7 +83,7 @@ def knowledge_from(known: Knowledge, state: State) -> Knowledge:
         law = ContextLaw.from_state(values["context_law"], below("context_law", arrays))
         comers = values["comers"]
         pool_test = PoolTest(**comers | {"fit": Fit(**comers["fit"])})
-    response, rates = Response.unknown(*belief.vector.shape), Rates()
+    response, rates = ResponseRate.unknown(*belief.vector.shape), Rates()
     if "response" in values:
         response, rates = response_from(values, arrays), Rates(**values["rates"])
     conduct = Conduct.from_state(values, arrays, model.basis, problem.actions)
@@ -162,17 +162,17 @@ def design_from(values: dict[str, Any], arrays: dict[str, FloatArray]) -> Design
     return Design(observations={...: observation}, squares=squares, **parts, **plain)
 
 
-def response_state(response: Response) -> State:
+def response_state(response: ResponseRate) -> State:
     """Who answers."""
     values, arrays = apart("response", response)
     silence, more = apart("silence", response.silence)
     return {"response": values, "silence": silence}, arrays | more
 
 
-def response_from(values: dict[str, Any], arrays: dict[str, FloatArray]) -> Response:
+def response_from(values: dict[str, Any], arrays: dict[str, FloatArray]) -> ResponseRate:
     """The inverse of :func:`response_state`."""
     silence = Belief(**below("silence", arrays), **values["silence"])
-    return Response(silence=silence, **below("response", arrays), **values["response"])
+    return ResponseRate(silence=silence, **below("response", arrays), **values["response"])
 
 
 def pending_state(pending: Pending) -> tuple[list[dict[str, Any]], dict[str, FloatArray]]:

@@ -31,19 +31,19 @@ from capri.features import (
 )
 from capri.kernels import Auto
 from capri.learners.active import DifferenceTest, Rehearsal, calibrated_test
-from capri.learners.belief import Block, Posterior
+from capri.learners.belief import Block, CoefficientPrior, Posterior
 from capri.learners.boundary import intercept_of
 from capri.learners.cells import allowed, best_of, left_over, partitions
 from capri.learners.change_of_basis import ChangeOfBasis, across, between
 from capri.learners.context_law import ContextLaw
 from capri.learners.messages import Message, Question, dense_design, remaining
-from capri.learners.model import Knowledge, Model
+from capri.learners.model import BlockModel, Knowledge
 from capri.learners.moment_design import Coordinates, layout_for, loudest, projection_for
 from capri.learners.options import PracticalOptions
 from capri.learners.prior import Observed
-from capri.learners.priors import CoefficientPrior, EvidencePrior, KnownKernelPrior
+from capri.learners.priors import EvidencePrior, KnownKernelPrior
 from capri.learners.segments import (
-    Part,
+    BlockPart,
     PlannedSegment,
     PlayedPairs,
     Stage,
@@ -52,7 +52,7 @@ from capri.learners.segments import (
 )
 from capri.learners.warm_start import WarmStart, warm_start
 from capri.partition import CellFeatures
-from capri.privacy.mechanism import Norm
+from capri.privacy.layout import Norm
 from capri.privacy.products import ProductLayout
 from capri.privacy.vector import VectorLayout, vector_layout
 
@@ -66,7 +66,7 @@ _DRAWS_EACH, _SHARE = 2, 0.25
 
 
 @dataclass(frozen=True, eq=False)
-class DenseModel(Model):
+class DenseModel(BlockModel):
     """Coordinates of all pairs together; ``rehearsal``: public functions to calibrate tests on."""
 
     options: PracticalOptions
@@ -189,7 +189,7 @@ class DenseModel(Model):
 
     def parts(
         self, features: ProjectedFeatures, segment: PlannedSegment, support: Support
-    ) -> list[Part]:
+    ) -> list[BlockPart]:
         """One part."""
         if segment.moved:  # the shape is that of the old basis, in its columns
             assert isinstance(features, LowRankFeatures | CellFeatures)
@@ -197,7 +197,7 @@ class DenseModel(Model):
         else:
             psi = _psi(features, support.features)
         left_out = support.left_out(self.basis)
-        return [Part(..., support.features, psi, support.weights, left_out)]
+        return [BlockPart(..., support.features, psi, support.weights, left_out)]
 
     def coordinates(
         self, features: ProjectedFeatures, played: PlayedPairs, chosen: IntArray

@@ -18,14 +18,11 @@ from math import inf, sqrt
 import numpy as np
 
 from capri.arrays import FloatArray
-from capri.epoch.course import Course
 from capri.epoch.learner import Learner
 from capri.errors import ConfigurationError
 from capri.family import ArmBasis
 from capri.features import Span
-from capri.files import digest_of
 from capri.learners.arm_prior import ArmPosterior, ArmPrior
-from capri.learners.dense_model import DenseModel
 from capri.learners.explanation import (
     ColumnEffect,
     EffectShare,
@@ -36,10 +33,7 @@ from capri.learners.explanation import (
 from capri.learners.learner import PracticalLearner
 from capri.learners.model import Knowledge
 from capri.learners.overdispersion import SIZES
-from capri.learners.prior import Observed, Prior, observed, sampled_pairs
 from capri.learners.priors import EvidencePrior
-from capri.privacy.budget import Budget
-from capri.privacy.ledger import PriorEvent
 from capri.schema import Schema
 from capri.schema.columns import Numeric
 from capri.spaces import Actions, Contexts
@@ -423,36 +417,3 @@ def _in_short(description: str) -> str:
 
 def _normal(values: FloatArray) -> FloatArray:
     return np.asarray(values / max(float(values.sum()), np.finfo(np.float64).tiny))
-
-
-def releases_prior(course: Course, budget: Budget | None, configuration: str) -> Prior:
-    """All that a course has learnt so far; ``budget``: what its users were promised."""
-    learner = course.learner
-    if not isinstance(learner, PracticalLearner) or not isinstance(learner.known.model, DenseModel):
-        raise ConfigurationError(
-            "only a policy of preset 'practical' that keeps one belief for all actions tells "
-            "another one what it learnt: the paper's algorithm keeps none, and one with "
-            "blocks=True one for every action"
-        )
-    known = learner.known
-    if known.belief.epochs == 0:
-        raise ConfigurationError("this policy has not released anything yet: nothing to tell")
-    pairs = sampled_pairs(known.problem, known.basis.rank)
-    matrix, targets = observed(
-        known.basis,
-        pairs,
-        known.belief.information,
-        known.belief.vector,
-        middle=known.problem.scale.centre,
-    )
-    digest = digest_of(
-        {"configuration": configuration, "plans": course.plans}, {"targets": targets}
-    )
-    event = PriorEvent(
-        kind="policy",
-        digest=digest,
-        count=course.learnt,
-        epsilon=None if budget is None else budget.epsilon,
-        delta=None if budget is None else budget.delta,
-    )
-    return Prior.of_observed(Observed(pairs=pairs, targets=targets, matrix=matrix, event=event))

@@ -5,23 +5,20 @@ releases and public draws. Each epoch asks about what the belief does not know y
 what the last estimate missed, and plays by the law of the best action under the belief.
 
 Written once, over blocks of coefficients: what differs between one block and many is a
-:class:`~capri.learners.model.Model`.
+:class:`~capri.learners.model.BlockModel`.
 """
 
-from collections.abc import Iterable
 from copy import copy
 from dataclasses import replace
 from functools import partial
 from typing import Self
 
 import numpy as np
-from scipy.special import chdtrc
 
 from capri.arrays import BoolArray, FloatArray
 from capri.epoch import play
 from capri.epoch.learner import Learner, Lesson, State
-from capri.epoch.notice import Notice
-from capri.epoch.plan import EpochPlan, Release, Segment
+from capri.epoch.plan import EpochPlan, Notice, Release, Segment
 from capri.epoch.problem import Problem
 from capri.errors import ConfigurationError
 from capri.features import Function
@@ -35,24 +32,19 @@ from capri.learners.context_support import ContextSupport
 from capri.learners.dense_model import DenseModel
 from capri.learners.learning import taken_in
 from capri.learners.messages import encoding_of, first_epoch_length, question_of, sigma_max
-from capri.learners.model import Knowledge, Model
+from capri.learners.model import BlockModel, Knowledge, conduct_of
 from capri.learners.options import PracticalOptions
 from capri.learners.overdispersion import Overdispersion
 from capri.learners.prior import Observed
 from capri.learners.reading import Expectations, read_release
-from capri.learners.response import Response
-from capri.learners.segments import PlannedSegment, Played, Stage, predicted
+from capri.learners.response import ResponseRate
+from capri.learners.segments import PlannedSegment, SegmentPlay, Stage, predicted
 from capri.learners.warm_start import inferred
 from capri.learners.words import Watch
-from capri.privacy.budget import PrivacyModel
 from capri.spaces import context_chunks
 
 # Laws of up to so many pairs are kept with their segment: 2 MB each.
 _KEPT_LAW = 1 << 18
-# Contexts of a sampler on which shares are priced.
-_PRICED_CONTEXTS = 512
-# Innovations so long have at most this probability where pool, kernel and noise are right.
-_SUSPICIOUS = 0.01
 
 
 class PracticalLearner(Learner):
@@ -70,7 +62,7 @@ class PracticalLearner(Learner):
         blocks: bool = False,
     ) -> None:
         law = ContextLaw.trusting(ContextSupport.of(problem))
-        kind: type[Model] = ArmsModel if blocks else DenseModel
+        kind: type[BlockModel] = ArmsModel if blocks else DenseModel
         model = kind.of(problem, options, law, generator)
         belief = Belief.empty(*model.shape)
         self._known = Knowledge(
@@ -81,13 +73,13 @@ class PracticalLearner(Learner):
             posterior=model.prior.infer(belief),
             overdispersion=Overdispersion.empty(*model.shape),
             squares=Squares.empty(*model.shape),
-            response=Response.unknown(*model.shape),
+            response=ResponseRate.unknown(*model.shape),
             context_law=law,
             conduct=play.Conduct(problem.actions, play.UniformLaw(), problem.bounds),
             stage=Stage(np.empty((0, problem.contexts.dimension)), np.empty(0), False),
             pending={},
         )
-        conduct = _conduct(problem, self._opening(self._known, generator))
+        conduct = conduct_of(problem, self._opening(self._known, generator))
         self._known = replace(self._known, conduct=conduct, stage=Stage.draw(problem, generator))
         self._watch = self._watched()
 
@@ -124,8 +116,8 @@ class PracticalLearner(Learner):
         """Shape the messages of an epoch under the law it will be played with."""
         self._widen(generator)
         others = set(self._known.pending) - {epoch}
-        awaited = awaited_of(self._known, others)
-        if awaited is not None and self._tried(others):
+        awaited = self._known.awaited(others)
+        if awaited is not None and self._known.plays_again(others):
             self._draw_anew(length, generator, awaited, len(others))
         played, known = self._played(generator), self._known
         problem, model, law = known.problem, known.model, known.context_law
@@ -144,7 +136,7 @@ class PracticalLearner(Learner):
             prior_variance=float(model.prior.variance(known.posterior).max()),
             noise_at=partial(model.noise_at, known),
         )
-        message = model.message(question, played, law, moments=self._asks_who_comes(epoch))
+        message = model.message(question, played, law, moments=known.asks_who_comes(epoch))
         segment = self._segment(question.baseline, question.value_bound, played)
         segment = replace(segment, design=message.design)
         if message.design is None and problem.rewards.overlapping:
@@ -206,14 +198,6 @@ class PracticalLearner(Learner):
             law = replace(law, left_out=left_out(law, self._known.basis, known.problem))
             self._known = replace(self._known, context_law=law)
 
-    def _tried(self, epochs: Iterable[int]) -> bool:
-        """Whether an epoch under way plays the law of now: the next one had better try others."""
-        known = self._known
-        segments = (each for epoch in epochs for each in known.pending[epoch])
-        return known.model.tries_others and any(
-            each.learnt == known.belief.epochs for each in segments
-        )
-
     def _draw_anew(
         self, length: int, generator: np.random.Generator, awaited: FloatArray, waiting: int
     ) -> None:
@@ -221,31 +205,18 @@ class PracticalLearner(Learner):
         known = self._known
         law = known.model.law(known, length, generator, awaited=awaited, waiting=waiting)
         stage = replace(known.stage, law=None)
-        self._known = replace(known, conduct=_conduct(known.problem, law), stage=stage)
+        self._known = replace(known, conduct=conduct_of(known.problem, law), stage=stage)
 
-    def _asks_who_comes(self, epoch: int) -> bool:
-        """Whether second moments are worth more than less noise: only dense messages carry them.
-
-        On every second epoch once the pool is known, or may be suspected, not to be those who
-        come: releases that do not fit are a sign of that, too.
-        """
-        drift = self._known.drift
-        odd = drift.degrees > 0 and float(chdtrc(drift.degrees, drift.chi_square)) < _SUSPICIOUS
-        doubted = odd or drift.changes > 0 or drift.forgot > 0
-        return (doubted or self._known.context_law.kind > 0) and epoch % 2 == 0
-
-    def _under_way(self, read: int | None = None) -> list[int]:
-        """Epochs but the one that was read just now and the one that still takes decisions."""
-        return sorted(set(self._known.pending) - {read})[:-1]
-
-    def _played(self, generator: np.random.Generator) -> Played:
+    def _played(self, generator: np.random.Generator) -> SegmentPlay:
         """What the coming epoch may play."""
         self._stage_law()
         known = self._known
         elsewhere = known.context_law.elsewhere
         return known.model.played(known.stage, known.conduct, elsewhere, generator)
 
-    def _segment(self, baseline: FloatArray, value_bound: float, played: Played) -> PlannedSegment:
+    def _segment(
+        self, baseline: FloatArray, value_bound: float, played: SegmentPlay
+    ) -> PlannedSegment:
         """A segment that plays the law of now."""
         law, known = self._stage_law(), self._known
         stage = known.stage
@@ -275,13 +246,13 @@ class PracticalLearner(Learner):
         learnt, notices = taken_in(
             known, self._watch, release, read, first=self.first_epoch, growth=self.growth
         )
-        waiting, model = self._under_way(plan.epoch), known.model
+        waiting, model = known.under_way(plan.epoch), known.model
         model.pass_over(generator)
         length = min(self.growth * release.participants, self._longest(learnt))
         law = model.law(
-            learnt, length, generator, awaited=awaited_of(known, waiting), waiting=len(waiting)
+            learnt, length, generator, awaited=known.awaited(waiting), waiting=len(waiting)
         )
-        conduct, stage = _conduct(known.problem, law), Stage.draw(known.problem, generator)
+        conduct, stage = conduct_of(known.problem, law), Stage.draw(known.problem, generator)
         # All or nothing: what failed half-way can be learnt again from the same release.
         self._known = replace(learnt, conduct=conduct, stage=stage)
         if release.last:
@@ -354,7 +325,7 @@ class PracticalLearner(Learner):
         stage = replace(known.stage, law=None)
         self._known = replace(known, warm_start=start, posterior=posterior, stage=stage)
         law = self._opening(self._known, generator)
-        self._known = replace(self._known, conduct=_conduct(known.problem, law))
+        self._known = replace(self._known, conduct=conduct_of(known.problem, law))
 
     def _opening(self, known: Knowledge, generator: np.random.Generator) -> play.Law:
         """The law before any release."""
@@ -366,7 +337,7 @@ class PracticalLearner(Learner):
     def amend(self, problem: Problem) -> None:
         """Play the law of now within the limits of another problem."""
         known = self._known
-        conduct, stage = _conduct(problem, known.conduct.law), replace(known.stage, law=None)
+        conduct, stage = conduct_of(problem, known.conduct.law), replace(known.stage, law=None)
         self._known = replace(known, problem=problem, conduct=conduct, stage=stage)
         self._watch = replace(self._watch, problem=problem)
 
@@ -399,7 +370,7 @@ class PracticalLearner(Learner):
         )
         law, curious = self._law_after(heir, change, generator)
         self._known = replace(  # all or nothing
-            heir, belief=replace(belief, curious=curious), conduct=_conduct(problem, law)
+            heir, belief=replace(belief, curious=curious), conduct=conduct_of(problem, law)
         )
         self._watch = self._watched()
 
@@ -409,12 +380,12 @@ class PracticalLearner(Learner):
         """The law of the first epoch with other actions; whether nothing is known of some."""
         if heir.belief.epochs == 0:
             return self._opening(heir, generator), False
-        model, waiting = heir.model, self._under_way()
+        model, waiting = heir.model, heir.under_way()
         law = model.law(
             heir,
             self.first_epoch,
             generator,
-            awaited=awaited_of(heir, waiting),
+            awaited=heir.awaited(waiting),
             waiting=len(waiting),
         )
         model.pass_over(generator)
@@ -475,26 +446,3 @@ class PracticalLearner(Learner):
         """Go on from :meth:`state`, to the bit."""
         self._known = knowledge_from(self._known, state)
         self._watch = self._watched()
-
-
-def awaited_of(known: Knowledge, epochs: Iterable[int]) -> FloatArray | None:
-    """The information that these epochs will give, as their plans expect it; None for none.
-
-    Reports are read as they come.
-    """
-    if known.problem.model is PrivacyModel.LOCAL:
-        return None
-    found = [known.pending[epoch][0].information for epoch in sorted(epochs)]
-    promised = [each for each in found if each is not None]
-    return np.sum(promised, axis=0) if promised else None
-
-
-def _conduct(problem: Problem, law: play.Law) -> play.Conduct:
-    """A law within the limits of a problem."""
-    if problem.on_devices and isinstance(law, play.ThompsonLaw):
-        law = law.rounded()
-    conduct = play.Conduct(problem.actions, law, problem.bounds)
-    if problem.bounds is None or problem.bounds.shares is None:
-        return conduct
-    public = np.random.default_rng(0)  # no draw of others moves
-    return play.priced(conduct, *problem.contexts.support(public, _PRICED_CONTEXTS))

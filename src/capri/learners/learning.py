@@ -9,8 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from capri.epoch.notice import Notice
-from capri.epoch.plan import Release
+from capri.epoch.plan import Notice, Release
 from capri.learners import words
 from capri.learners.belief import Belief, Believed, Squares
 from capri.learners.boundary import sized
@@ -27,11 +26,17 @@ from capri.learners.drift import (
     renewed,
 )
 from capri.learners.fit import Fit, Innovation, PoolTest
-from capri.learners.model import Knowledge
+from capri.learners.model import Knowledge, Reading
 from capri.learners.overdispersion import Overdispersion
 from capri.learners.priors import KnownKernelPrior
-from capri.learners.reading import Reading, cuts_off_too_much, measured_square
-from capri.learners.tails import noise_of, pooled, restored_square, too_heavy
+from capri.learners.residuals import (
+    cuts_off_too_much,
+    measured_square,
+    noise_of,
+    pooled,
+    restored_square,
+    too_heavy,
+)
 from capri.learners.warm_start import inferred
 from capri.learners.words import Watch
 from capri.privacy.budget import PrivacyModel

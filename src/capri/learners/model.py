@@ -1,17 +1,18 @@
 """What a learner knows, and what its model of ``f`` has to say of it.
 
 A learner is written once, over blocks of coefficients. What differs between one block with a
-general design and many blocks, one an arm, is a :class:`Model`: coordinates and prior, what a
+general design and many blocks, one an arm, is a :class:`BlockModel`: coordinates and prior, what a
 segment plays, which messages an epoch sends, how a release is laid out, and draws of the law.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from scipy.special import chdtrc
 
 from capri.arrays import FloatArray, IntArray
 from capri.epoch import play
@@ -19,10 +20,10 @@ from capri.epoch.learner import State
 from capri.epoch.problem import Problem
 from capri.features import ProjectedFeatures, Span
 from capri.learners.active import DifferenceTest
-from capri.learners.belief import Belief, Believed, Block, Squares
+from capri.learners.belief import Belief, Believed, Block, CoefficientPrior, Squares, Told
 from capri.learners.boundary import noise_at
 from capri.learners.change_of_basis import ChangeOfBasis
-from capri.learners.context_law import ContextLaw
+from capri.learners.context_law import ContextLaw, Moments
 from capri.learners.drift import Drift
 from capri.learners.fit import Fit, PoolTest, Rates
 from capri.learners.messages import Message, Question
@@ -30,17 +31,22 @@ from capri.learners.moment_design import Coordinates
 from capri.learners.options import PracticalOptions
 from capri.learners.overdispersion import Overdispersion
 from capri.learners.prior import Observed
-from capri.learners.priors import CoefficientPrior
-from capri.learners.response import Response
+from capri.learners.response import ResponseRate
 from capri.learners.segments import (
+    BlockPart,
     Design,
-    Part,
     Pending,
     PlannedSegment,
-    Played,
+    SegmentPlay,
     Stage,
 )
 from capri.learners.warm_start import WarmStart
+from capri.privacy.budget import PrivacyModel
+
+# Contexts of a sampler on which shares are priced.
+_PRICED_CONTEXTS = 512
+# Innovations so long have at most this probability where pool, kernel and noise are right.
+_SUSPICIOUS = 0.01
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -53,12 +59,12 @@ class Knowledge:
 
     problem: Problem
     options: PracticalOptions
-    model: "Model"
+    model: "BlockModel"
     belief: Belief
     posterior: Believed
     overdispersion: Overdispersion
     squares: Squares
-    response: Response
+    response: ResponseRate
     context_law: ContextLaw
     conduct: play.Conduct
     stage: Stage
@@ -68,6 +74,38 @@ class Knowledge:
     pool_test: PoolTest = field(default_factory=PoolTest)
     warm_start: WarmStart | None = None
     pending: Pending
+
+    def under_way(self, read: int | None = None) -> list[int]:
+        """Epochs but the one that was read just now and the one that still takes decisions."""
+        return sorted(set(self.pending) - {read})[:-1]
+
+    def awaited(self, epochs: Iterable[int]) -> FloatArray | None:
+        """The information that these epochs will give, as their plans expect it; None for none.
+
+        Reports are read as they come.
+        """
+        if self.problem.model is PrivacyModel.LOCAL:
+            return None
+        found = [self.pending[epoch][0].information for epoch in sorted(epochs)]
+        promised = [each for each in found if each is not None]
+        return np.sum(promised, axis=0) if promised else None
+
+    def plays_again(self, epochs: Iterable[int]) -> bool:
+        """Whether one of these plays the law of now: the next one had better try others."""
+        segments = (each for epoch in epochs for each in self.pending[epoch])
+        again = (each.learnt == self.belief.epochs for each in segments)
+        return self.model.tries_others and any(again)
+
+    def asks_who_comes(self, epoch: int) -> bool:
+        """Whether second moments are worth more than less noise: only dense messages carry them.
+
+        On every second epoch once the pool is known, or may be suspected, not to be those who
+        come: releases that do not fit are a sign of that, too.
+        """
+        drift = self.drift
+        odd = drift.degrees > 0 and float(chdtrc(drift.degrees, drift.chi_square)) < _SUSPICIOUS
+        doubted = odd or drift.changes > 0 or drift.forgot > 0
+        return (doubted or self.context_law.kind > 0) and epoch % 2 == 0
 
     @property
     def design(self) -> Design | None:
@@ -85,7 +123,24 @@ class Knowledge:
         return self.model.prior
 
 
-class Model(ABC):
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Reading:
+    """A release as the learner takes it in.
+
+    ``design``: what was expected of it; ``told``: what it says, block by block. ``whole``: the
+    basis can hold the function. ``response``: who answers; ``law``: who comes, and what ``moments``
+    of it say so.
+    """
+
+    design: Design
+    told: Sequence[Told]
+    response: ResponseRate
+    law: ContextLaw
+    moments: Moments | None = None
+    whole: bool = True
+
+
+class BlockModel(ABC):
     """A function in public coordinates, of one block or many."""
 
     basis: Span
@@ -141,12 +196,12 @@ class Model(ABC):
         conduct: play.Conduct,
         elsewhere: FloatArray,
         generator: np.random.Generator,
-    ) -> Played:
+    ) -> SegmentPlay:
         """What a segment may play, in contexts of the pool and elsewhere."""
 
     def played_again(
         self, segment: PlannedSegment, elsewhere: FloatArray, generator: np.random.Generator
-    ) -> Played:
+    ) -> SegmentPlay:
         """What a planned segment played.
 
         Once the actions were replaced, its law is known where it was planned and nowhere else.
@@ -176,7 +231,7 @@ class Model(ABC):
     @abstractmethod
     def parts(
         self, features: ProjectedFeatures, segment: PlannedSegment, support: Any
-    ) -> Iterable[Part]:
+    ) -> Iterable[BlockPart]:
         """What a segment is expected to send of each block."""
 
     @abstractmethod
@@ -234,3 +289,14 @@ class Model(ABC):
         self, problem: Problem, values: dict[str, Any], arrays: dict[str, FloatArray]
     ) -> tuple[Self, FloatArray | None]:
         """The inverse of :meth:`state`, and the weights of candidates."""
+
+
+def conduct_of(problem: Problem, law: play.Law) -> play.Conduct:
+    """A law within the limits of a problem."""
+    if problem.on_devices and isinstance(law, play.ThompsonLaw):
+        law = law.rounded()
+    conduct = play.Conduct(problem.actions, law, problem.bounds)
+    if problem.bounds is None or problem.bounds.shares is None:
+        return conduct
+    public = np.random.default_rng(0)  # no draw of others moves
+    return play.priced(conduct, *problem.contexts.support(public, _PRICED_CONTEXTS))

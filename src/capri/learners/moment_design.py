@@ -15,7 +15,7 @@ from capri.arrays import FloatArray, IntArray
 from capri.epoch.plan import Release
 from capri.epoch.problem import Problem
 from capri.learners.context_law import ContextLaw, Moments
-from capri.learners.segments import PlannedSegment, Played
+from capri.learners.segments import PlannedSegment, SegmentPlay
 from capri.privacy.products import ProductLayout
 from capri.privacy.projection import IntegerProjection, half_products, integer_projection
 
@@ -44,7 +44,7 @@ def loudest(sizes: FloatArray) -> IntArray:
 
 
 def projection_for(
-    played: Played, own: Coordinates, chosen: IntArray, rank: int, law: ContextLaw
+    played: SegmentPlay, own: Coordinates, chosen: IntArray, rank: int, law: ContextLaw
 ) -> IntegerProjection | None:
     """The combinations to send of ``rank`` coordinates, those that were chosen among them.
 
@@ -111,9 +111,9 @@ def layout_for(
 def moments_of(
     release: Release,
     segments: Sequence[PlannedSegment],
-    played: Sequence[Played],
+    played: Sequence[SegmentPlay],
     law: ContextLaw,
-    coordinates: Callable[[Played, IntArray], Coordinates],
+    coordinates: Callable[[SegmentPlay, IntArray], Coordinates],
 ) -> Moments | None:
     """What the moments of a release say of the law; None where it carries none.
 

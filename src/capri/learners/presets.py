@@ -6,17 +6,21 @@ from typing import Any
 import numpy as np
 
 from capri.checks import whole
+from capri.epoch.course import Course
 from capri.epoch.learner import Learner
+from capri.epoch.plan import Schedule
 from capri.epoch.problem import Problem
 from capri.errors import ConfigurationError
+from capri.files import digest_of
 from capri.kernels import Auto
+from capri.learners.dense_model import DenseModel
 from capri.learners.learner import PracticalLearner
 from capri.learners.messages import first_epoch_length
 from capri.learners.options import PracticalOptions
 from capri.learners.paper import PaperLearner, PaperOptions
-from capri.learners.prior import Observed
-from capri.privacy.budget import PrivacyModel
-from capri.schedule import Schedule
+from capri.learners.prior import Observed, Prior, observed, sampled_pairs
+from capri.privacy.budget import Budget, PrivacyModel
+from capri.privacy.ledger import PriorEvent
 from capri.spaces import FixedActions
 
 Options = PracticalOptions | PaperOptions
@@ -125,3 +129,36 @@ def settled(problem: Problem, options: Options) -> Options:
             "a number of at least nine: leave blocks at None"
         )
     return replace(options, blocks=suits) if options.blocks is None else options
+
+
+def releases_prior(course: Course, budget: Budget | None, configuration: str) -> Prior:
+    """All that a course has learnt so far; ``budget``: what its users were promised."""
+    learner = course.learner
+    if not isinstance(learner, PracticalLearner) or not isinstance(learner.known.model, DenseModel):
+        raise ConfigurationError(
+            "only a policy of preset 'practical' that keeps one belief for all actions tells "
+            "another one what it learnt: the paper's algorithm keeps none, and one with "
+            "blocks=True one for every action"
+        )
+    known = learner.known
+    if known.belief.epochs == 0:
+        raise ConfigurationError("this policy has not released anything yet: nothing to tell")
+    pairs = sampled_pairs(known.problem, known.basis.rank)
+    matrix, targets = observed(
+        known.basis,
+        pairs,
+        known.belief.information,
+        known.belief.vector,
+        middle=known.problem.scale.centre,
+    )
+    digest = digest_of(
+        {"configuration": configuration, "plans": course.plans}, {"targets": targets}
+    )
+    event = PriorEvent(
+        kind="policy",
+        digest=digest,
+        count=course.learnt,
+        epsilon=None if budget is None else budget.epsilon,
+        delta=None if budget is None else budget.delta,
+    )
+    return Prior.of_observed(Observed(pairs=pairs, targets=targets, matrix=matrix, event=event))

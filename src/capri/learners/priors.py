@@ -13,53 +13,24 @@ No kernel is chosen: every candidate keeps its weight, and the posterior is one 
 is post-processing of releases.
 """
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import log
-from typing import Any
 
 import numpy as np
 
 from capri.arrays import FloatArray
-from capri.family import Family
 from capri.family.evidence import best_weights
+from capri.family.family import Family
 from capri.learners.belief import (
     PRIOR_SECOND_MOMENT,
     Belief,
-    Believed,
+    CoefficientPrior,
     Posterior,
     posterior,
     prior_variance,
 )
 from capri.learners.boundary import INTERCEPT_DEVIATION, Intercept, size_reach
-
-
-class CoefficientPrior(ABC):
-    """A prior on the coefficients of ``f`` with something left for the evidence to choose.
-
-    Whole or in blocks, as its posteriors are.
-    """
-
-    @abstractmethod
-    def infer(self, belief: Belief, near: Any = None) -> Believed:
-        """The posterior under what the evidence prefers; ``near``: the one before, to start at."""
-
-    @abstractmethod
-    def again(self, belief: Belief, weights: FloatArray | None) -> Believed:
-        """The posterior of :meth:`infer`, given what the evidence had preferred."""
-
-    @abstractmethod
-    def variance(self, state: Any) -> FloatArray:
-        """Prior variance of every coefficient of a block under what the evidence preferred."""
-
-    @abstractmethod
-    def root(self, state: Any) -> FloatArray:
-        """``L`` with ``L L^T`` the prior covariance under what the evidence preferred."""
-
-    @abstractmethod
-    def of_shares(self, scale: float) -> FloatArray:
-        """The same for a function with values between 0 and 1, such as a rate."""
 
 
 @dataclass(frozen=True, eq=False)

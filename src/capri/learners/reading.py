@@ -20,42 +20,19 @@ import numpy as np
 from capri.arrays import FloatArray
 from capri.epoch.plan import EpochPlan, Release
 from capri.epoch.problem import Problem
-from capri.epoch.rewards import tail_bound
 from capri.features import ProjectedFeatures
-from capri.learners.belief import Block, Expected, Observation, Told
-from capri.learners.context_law import ContextLaw, Moments
+from capri.learners.belief import Block, Expected, Observation
 from capri.learners.messages import coordinate_noise
-from capri.learners.model import Knowledge
+from capri.learners.model import Knowledge, Reading
 from capri.learners.moment_design import moments_of
-from capri.learners.response import Response, Silence
-from capri.learners.segments import Design, Part, PlannedSegment, Supported
+from capri.learners.response import ResponseRate, Silence
+from capri.learners.segments import BlockPart, Design, PlannedSegment, Supported
 from capri.privacy.histogram import HistogramLayout
 from capri.privacy.products import ProductLayout
 from capri.privacy.vector import VectorLayout
 
-# Residuals are heavy-tailed when clipping cuts off more than this share of the clipping bound.
-_HEAVY_TAILS = 0.3
 # A basis that leaves out so many times what it may never fits, whether the function changes or not.
 _LEFT_OUT = 2.0
-# Parts of an epoch below one in so many are not asked about tails.
-_TELLING = 4
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Reading:
-    """A release as the learner takes it in.
-
-    ``design``: what was expected of it; ``told``: what it says, block by block. ``whole``: the
-    basis can hold the function. ``response``: who answers; ``law``: who comes, and what ``moments``
-    of it say so.
-    """
-
-    design: Design
-    told: Sequence[Told]
-    response: Response
-    law: ContextLaw
-    moments: Moments | None = None
-    whole: bool = True
 
 
 @dataclass(eq=False)
@@ -83,7 +60,7 @@ class Expectations:
     known: Knowledge
     value_bound: float
     places: Mapping[Block, slice]
-    parts: Sequence[tuple[PlannedSegment, int, Iterable[Part]]]
+    parts: Sequence[tuple[PlannedSegment, int, Iterable[BlockPart]]]
 
     @property
     def participants(self) -> int:
@@ -92,11 +69,11 @@ class Expectations:
 
     def measured(
         self,
-        response: Response,
+        response: ResponseRate,
         layout: VectorLayout | ProductLayout | HistogramLayout,
         vector: FloatArray,
         variance: Callable[[float], FloatArray],
-    ) -> Response:
+    ) -> ResponseRate:
         """Who answered, from the count and the silent block of the release."""
         count = float(layout.part(vector, "count")[0])
         counted = response.counted(count, self.participants, layout.deviation("count"))
@@ -117,7 +94,7 @@ class Expectations:
         *,
         noise: float,
         main_share: float,
-        response: Response | None = None,
+        response: ResponseRate | None = None,
     ) -> tuple[Design, dict[Block, FloatArray]]:
         """The observation as if ``baseline`` had been subtracted all along, and what that shifts.
 
@@ -190,7 +167,7 @@ class Expectations:
         block: Block,
         baseline: FloatArray,
         noise: float,
-        response: Response | None,
+        response: ResponseRate | None,
     ) -> Observation:
         """What is said of a block; how blocks go together in an error of the rate is left out."""
         state, base = self.known.posterior, baseline[block]
@@ -251,7 +228,7 @@ def read_release(known: Knowledge, release: Release, generator: np.random.Genera
 
 def _expected(
     known: Knowledge, release: Release, features: ProjectedFeatures, supports: Sequence[Supported]
-) -> tuple[Design, dict[Block, FloatArray], Response]:
+) -> tuple[Design, dict[Block, FloatArray], ResponseRate]:
     """What is expected of the segments with their real counts, and who answered."""
     plan, layout = release.plan, release.plan.layout
     problem, model, response = known.problem, known.model, known.response
@@ -291,78 +268,3 @@ def noise_of_release(problem: Problem, plan: EpochPlan, answers: int, main_share
         return plan.noise_scale * sqrt(answers) / main_share
     scale = coordinate_noise(problem, plan.features.rank, plan.value_bound, answers)
     return scale / main_share
-
-
-def measured_square(release: Release, design: Design, reward_bound: float) -> tuple[float, float]:
-    """``E[z^2]`` of the residuals from the moment coordinate, and its standard deviation.
-
-    Of clipped residuals it is ``B_r^2 (coordinate / (B_r s n) + 1) / 2``, to which the privacy
-    noise gives the deviation ``B_r sigma / (2 s n)``. With segments, ``B_r^2`` is the mean by which
-    squares were divided. What clipping cut off is added back, or bounds would shrink with every
-    epoch: an excess ``|z| - B_r`` takes ``(|z| + B_r)`` times itself off the square, and rare
-    residuals that large are about ``B``, or as large as is measured. One standard deviation of the
-    measure counts for nothing.
-    """
-    square, deviation = measured_moment(release, design)
-    excess = measured_excess(release, design, reward_bound)
-    if excess is None or not design.residual:
-        return square, deviation
-    most = tail_bound(reward_bound, design.value_bound)
-    lost = (most + design.value_bound) * max(excess[0] - excess[1], 0.0)
-    return square + lost, deviation
-
-
-def measured_moment(release: Release, design: Design) -> tuple[float, float]:
-    """``E[z^2]`` of clipped residuals, and its standard deviation."""
-    plan = release.plan
-    answers = release.participants if design.answers is None else design.answers
-    bound = plan.value_bound if design.moment_bound is None else design.moment_bound
-    layout, moment = plan.layout, float(plan.layout.part(release.vector, "moment")[0])
-    if isinstance(layout, HistogramLayout):
-        mean, noise = layout.mean_square(release.vector, release.participants, answers)
-        return bound**2 * mean, bound**2 * max(noise, 1 / answers)
-    square = bound**2 * (moment / (layout.scale("moment") * answers) + 1) / 2
-    if isinstance(layout, ProductLayout):
-        deviation = bound**2 * layout.deviation("moment") / (2 * answers)
-    else:
-        deviation = bound * design.noise * design.main_share / (2 * layout.moment_share * answers)
-        deviation *= bound / plan.value_bound
-    return square, max(deviation, bound**2 / answers)
-
-
-def measured_excess(
-    release: Release, design: Design, reward_bound: float
-) -> tuple[float, float] | None:
-    """``E[(|z| - B_r)_+]``, what clipping cuts off, and its standard deviation.
-
-    ``E (coordinate / (B_r q n) + 1) / 2`` of the tail coordinate, ``E`` the largest excess that is
-    measured; None where there is none.
-    """
-    layout = release.plan.layout
-    if "tail" not in layout.blocks:
-        return None
-    answers = release.participants if design.answers is None else design.answers
-    if isinstance(layout, HistogramLayout):
-        mean, noise = layout.mean_excess(release.vector, answers)
-        most = tail_bound(reward_bound, design.value_bound)
-        return most * mean, most * noise
-    unit = layout.scale("tail") * answers
-    mean = float(layout.part(release.vector, "tail")[0]) / unit
-    noise = design.noise * design.main_share / unit
-    if isinstance(layout, ProductLayout):
-        noise = layout.deviation("tail") / unit
-    most = tail_bound(reward_bound, design.value_bound)
-    return most * (mean + 1) / 2, most * noise / 2
-
-
-def cuts_off_too_much(release: Release, design: Design, reward_bound: float) -> bool:
-    """Whether clipped residuals lose so much that the estimate is biased (rare large rewards).
-
-    The measure must exceed its limit by 2.5 standard deviations of the privacy noise. A few late
-    reports, or an epoch that hardly began, are all noise: many such parts would cry wolf sooner or
-    later, and everything learnt so far would go.
-    """
-    excess = measured_excess(release, design, reward_bound)
-    if excess is None or _TELLING * release.participants < release.plan.length:
-        return False
-    return excess[0] > _HEAVY_TAILS * design.value_bound + 2.5 * excess[1]

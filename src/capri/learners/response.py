@@ -28,7 +28,7 @@ _SMALLEST = 0.02
 
 
 @dataclass(frozen=True, eq=False)
-class Response:
+class ResponseRate:
     """A scalar Kalman filter of the overall rate, and a regression of silence on pairs.
 
     ``deviating``: coefficients ``s`` of ``1 - rate(w) = 1 - mean + v(w)^T s``; None before any.
@@ -40,7 +40,7 @@ class Response:
     deviating: FloatArray | None = None
 
     @classmethod
-    def unknown(cls, *shape: int) -> "Response":
+    def unknown(cls, *shape: int) -> "ResponseRate":
         """Before any release: everybody is expected to answer; ``shape``: that of coefficients."""
         return cls(Belief.empty(*shape))
 
@@ -55,7 +55,7 @@ class Response:
             return np.full(len(features), self.rate)
         return np.clip(self.rate - features @ self.deviating[block], _SMALLEST, 1.0)
 
-    def counted(self, missing: float, total: int, deviation: float) -> "Response":
+    def counted(self, missing: float, total: int, deviation: float) -> "ResponseRate":
         """Take in a noisy count of missing rewards: the gain weighs it by its noise."""
         variance = self.variance + _DRIFT**2
         gain = variance / (variance + (deviation / total) ** 2)
@@ -64,7 +64,7 @@ class Response:
 
     def regressed(
         self, silences: Iterable["Silence"], variance: Callable[[float], FloatArray]
-    ) -> "Response":
+    ) -> "ResponseRate":
         """Take in noisy sums of ``psi`` over those who did not answer, block by block.
 
         ``variance``: what is expected of ``s`` at a prior scale.

@@ -119,7 +119,7 @@ class ContextWeights(Protocol):
     ) -> tuple[FloatArray, FloatArray]: ...
 
 
-class Played(Protocol):
+class SegmentPlay(Protocol):
     """What a segment may play, before anybody says how often each context comes."""
 
     @property
@@ -310,7 +310,7 @@ class PlannedSegment:
     # The information that the epoch will give, where its design is not kept for that.
     promised: FloatArray | None = None
     # What it may play, kept in memory where that is small and would be found the same again.
-    played: Played | None = None
+    played: SegmentPlay | None = None
 
     @property
     def information(self) -> FloatArray | None:
@@ -325,7 +325,7 @@ Pending = dict[int, tuple[PlannedSegment, ...]]
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class BlockPart:
     """What is expected of a block in a segment: pairs, ``psi``, and how often each is played.
 
     ``left_out``: by the basis, as variances.

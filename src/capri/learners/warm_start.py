@@ -22,8 +22,7 @@ from math import exp
 import numpy as np
 
 from capri.arrays import FloatArray
-from capri.learners.belief import Belief, Believed, Block
-from capri.learners.priors import CoefficientPrior
+from capri.learners.belief import Belief, Believed, Block, CoefficientPrior
 
 # How far what was observed may be from f, in deviations of f itself; the last: all of it.
 DOUBTS = (0.05, 0.15, 0.4, 1.0, np.inf)

@@ -13,7 +13,7 @@ from math import log
 import numpy as np
 
 from capri.arrays import FloatArray
-from capri.epoch.notice import Notice
+from capri.epoch.plan import Notice
 from capri.epoch.problem import Problem
 from capri.features import Basis, Span
 from capri.kernels import sharing_one_scale

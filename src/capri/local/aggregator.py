@@ -22,26 +22,25 @@ from capri.arrays import IntArray, one_blas_thread
 from capri.choices import successor
 from capri.epoch.course import Course, PublicFace
 from capri.epoch.limits import Limits
-from capri.epoch.notice import Notice
+from capri.epoch.plan import Notice, Schedule
 from capri.epoch.problem import Problem, checked_problem, with_actions
-from capri.epoch.rewards import RewardTerms, checked_scale, checked_terms, rescaled
+from capri.epoch.rewards import RewardTerms, checked_scale, rescaled
 from capri.epoch.storage import configuration_digest, damage_as_storage_error, read_policy_file
 from capri.errors import ConfigurationError, HorizonError
 from capri.kernels import Kernel
-from capri.learners.explain import explain, releases_prior
+from capri.learners.explain import explain
 from capri.learners.explanation import Explanation
 from capri.learners.learner import PracticalLearner
 from capri.learners.options import PracticalOptions
-from capri.learners.presets import checked_horizon, checked_options, first_length
+from capri.learners.presets import checked_horizon, checked_options, first_length, releases_prior
 from capri.learners.prior import Prior, checked_prior
 from capri.local import wire
 from capri.local.engine import ReportEngine
-from capri.local.reports import EpochSum, ReportStatus, as_rows, stale_notices, waited_for
+from capri.local.reports import EpochSum, ReportStatus, as_rows, device_terms, stale_notices
 from capri.local.state import BundleDraws, ReportState, first_law, generator, in_memory, settings_of
 from capri.privacy.budget import Budget, Promise
 from capri.privacy.certificate import Certificate, certify_devices
 from capri.privacy.shuffle import Shuffle
-from capri.schedule import Schedule
 from capri.spaces import Contexts
 from capri.store.codec import PlainCodec
 from capri.store.organisation import OrganisationLedger
@@ -128,9 +127,7 @@ class LocalCapri(PublicFace):
         **options: Any,
     ) -> None:
         if not isinstance(budget, Budget):
-            raise ConfigurationError(
-                f"the local model needs a capri.Budget, got {type(budget).__name__}"
-            )
+            raise ConfigurationError(f"budget must be a capri.Budget, got {type(budget).__name__}")
         if "reward_rule" in options:
             raise ConfigurationError(
                 "reward_rule is for a curator who sees rewards: a device reports once, so the app "
@@ -138,13 +135,7 @@ class LocalCapri(PublicFace):
             )
         self._budget = budget
         scale = checked_scale(reward_bound, reward_range, reward_transform)
-        self._terms = checked_terms(
-            reward_wait=waited_for(reward_wait, mixed=shuffle is not None),
-            missing_reward=missing_reward,
-            reward_rule="first",
-            epoch_time=epoch_time,
-            scale=scale,
-        )
+        self._terms = device_terms(reward_wait, missing_reward, epoch_time, scale, shuffle)
         problem = checked_problem(
             kernel=kernel,
             actions=actions,
@@ -159,11 +150,6 @@ class LocalCapri(PublicFace):
             shuffle=shuffle,
             noise=options.get("noise"),
         )
-        if shuffle is not None and (self._terms.overlapping or epoch_time is not None):
-            raise ConfigurationError(
-                "shuffle takes neither reward_wait nor epoch_time: late reports, and those of an "
-                "epoch that is cut short, are batches too small to hide in"
-            )
         self._horizon = checked_horizon(horizon)
         checked = checked_options("practical", options)
         assert isinstance(checked, PracticalOptions)
@@ -193,7 +179,7 @@ class LocalCapri(PublicFace):
         if store is None:
             repository: Repository = in_memory(law, actions, saved)
         else:
-            repository = open_aggregator(store, self._described(problem), law)
+            repository = open_aggregator(store, self._configuration(problem), law)
         # Mixed reports promise an epsilon and a delta, and are no release of either kind.
         pure = problem.shuffle is None
         held = reserved(self._joined, problem, repository, "fleet", gaussian=False, pure=pure)
@@ -306,13 +292,12 @@ class LocalCapri(PublicFace):
         with self._lock:
             return explain(self._course.learner)
 
-    def _configuration(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _configuration(self, problem: Problem | None = None) -> Described:
         """What it was built from, as its file says it."""
-        return self._described(self._problem)
-
-    def _described(self, problem: Problem) -> Described:
         more = {"kind": AGGREGATOR, "terms": self._terms.to_dict(), **joined_values(self._joined)}
-        return described(problem, self._horizon, self._options, self._observed, **more)
+        return described(
+            problem or self._problem, self._horizon, self._options, self._observed, **more
+        )
 
     def replace_actions(self, actions: object) -> None:
         """Offer other actions from the next bundle on; those of the newest one stay.
@@ -330,8 +315,8 @@ class LocalCapri(PublicFace):
 
     @property
     def notices(self) -> tuple[Notice, ...]:
-        """What does not fit, each kind once (docs/warnings.md); that reports are stale, too."""
-        return (*super().notices, *stale_notices(self._engine.judged))
+        """What does not fit, each kind once (docs/warnings.md): stale and forged reports, too."""
+        return (*super().notices, *stale_notices(self._engine.judged), *self._engine.forged)
 
     # -- reports ----------------------------------------------------------------------------------
 
@@ -352,8 +337,7 @@ class LocalCapri(PublicFace):
 
         Which tokens are in a sum is not known here, so it is all there is of its bundle: reports
         that were received one by one before are refused to be mixed with it, later ones are stale.
-        What no reports add up to is refused before anything changes, and with ``shuffle`` a sum of
-        fewer reports than the batch was planned for.
+        What no reports add up to is refused before anything changes, and so is a short batch.
         """
         with self._lock:
             self._engine.receive_sum(added, mixed=self._problem.shuffle is not None)

@@ -19,7 +19,7 @@ import numpy as np
 
 from capri.arrays import FloatArray, IntArray
 from capri.cells import number_or_missing, visit_rows
-from capri.epoch.available import as_sets
+from capri.epoch.bounds import as_sets
 from capri.epoch.decisions import Decision, VisitStatus
 from capri.errors import BudgetError, BundleError, ConfigurationError, DataError, StorageError
 from capri.local import wire

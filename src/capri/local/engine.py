@@ -27,7 +27,7 @@ import numpy as np
 
 from capri.arrays import BoolArray, IntArray
 from capri.epoch.course import Course
-from capri.epoch.plan import EpochPlan
+from capri.epoch.plan import EpochPlan, Notice
 from capri.epoch.problem import Problem
 from capri.epoch.storage import plan_state
 from capri.errors import DataError, HorizonError, StorageError
@@ -68,7 +68,9 @@ class ReportEngine:
     ) -> None:
         """``reservation``: in the ledger of an organisation, which is told of every bundle."""
         self.state, self.repository, self._horizon = state, state.repository, horizon
-        self.judged: Counter[int] = Counter()  # by this process, for its operator
+        # By this process, for its operator.
+        self.judged: Counter[int] = Counter()
+        self.forged: tuple[Notice, ...] = ()
         self.reservation = reservation
         self.settle()
 
@@ -308,6 +310,7 @@ class ReportEngine:
         ]
         for epoch, each in self.state.reports_to.items():
             if each.unread:
+                self.forged = self.forged or each.forged()
                 course.close(each.release(last=epoch in closed))
         if version is not None:
             course.adopt(self.state.versions[version])

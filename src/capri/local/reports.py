@@ -20,11 +20,13 @@ import numpy as np
 
 from capri.arrays import BoolArray, IntArray
 from capri.checks import is_whole
-from capri.epoch.notice import Notice
-from capri.epoch.plan import EpochPlan, Release
-from capri.errors import DataError, HorizonError, StorageError
+from capri.epoch.plan import EpochPlan, Notice, Release
+from capri.epoch.rewards import RewardScale, RewardTerms, checked_terms
+from capri.errors import ConfigurationError, DataError, HorizonError, StorageError
 from capri.files import write_atomically
 from capri.local import wire
+from capri.local.honesty import MOST, forged_notices
+from capri.privacy.shuffle import Shuffle
 from capri.privacy.sphere import DIRECTION_UNITS, reported_sum
 
 
@@ -98,6 +100,7 @@ class EpochReports:
     def add(self, rows: wire.Messages) -> None:
         """Alg. 1, line 15, in exact integers; for reports that were judged to be acceptable."""
         tokens, numbers = wire.tokens_of(rows), wire.numbers_of(rows)
+        self.sample.append(rows[: max(0, MOST - self.unread)].copy())
         self.add_sum(reported_sum(tokens, numbers, self.plan.dimension), len(rows))
 
     def add_sum(self, total: IntArray, count: int) -> None:
@@ -130,8 +133,14 @@ class EpochReports:
             last=last,
         )
 
+    def forged(self) -> tuple[Notice, ...]:
+        """Whether the first reports since the last reading are those of an honest crowd."""
+        rows = np.concatenate([np.empty((0, wire.SIZE), dtype=np.uint8), *self.sample])
+        return forged_notices(self.sphere, wire.tokens_of(rows), wire.numbers_of(rows))
+
     def start_anew(self) -> None:
         """After a reading: what was read is in no later one."""
+        self.sample: list[wire.Messages] = []
         self.total, self.unread = np.zeros(self.plan.dimension, dtype=np.int64), 0
 
 
@@ -141,11 +150,28 @@ _UNDER_WAY = 10_000
 _STALE, _FEW = 0.05, 500
 
 
-def waited_for(given: int | timedelta | None, *, mixed: bool) -> int | timedelta:
-    """``reward_wait``, or what is right where nothing is known of it; a mixed batch is whole."""
-    if given is not None:
-        return given
-    return 0 if mixed else _UNDER_WAY
+def device_terms(
+    reward_wait: int | timedelta | None,
+    missing_reward: float | str,
+    epoch_time: timedelta | None,
+    scale: RewardScale,
+    shuffle: Shuffle | None,
+) -> RewardTerms:
+    """The rules for reports; a wait that is right where none is given. A mixed batch is whole."""
+    mixed = shuffle is not None
+    if mixed and (reward_wait or epoch_time is not None):
+        raise ConfigurationError(
+            "shuffle takes neither reward_wait nor epoch_time: late reports, and those of an epoch "
+            "that is cut short, are batches too small to hide in. Devices report at a fixed time, "
+            "and an epoch waits for all of its reports"
+        )
+    return checked_terms(
+        reward_wait=reward_wait if reward_wait is not None else 0 if mixed else _UNDER_WAY,
+        missing_reward=missing_reward,
+        reward_rule="first",
+        epoch_time=epoch_time,
+        scale=scale,
+    )
 
 
 def stale_notices(judged: Mapping[int, int]) -> tuple[Notice, ...]:
@@ -248,8 +274,8 @@ _COUNTS = ("accepted", "replayed", "unknown", "malformed")
 class EpochSum:
     """What the reports to one bundle add up to, and what became of all that were found.
 
-    ``total`` is in the units of the bundle's reports. All of it may be published: reports are
-    private by themselves.
+    ``total`` is in the units of the bundle's reports. ``set_aside`` says which files were left out,
+    and why. All of it may be published: reports are private by themselves.
     """
 
     digest: bytes
@@ -259,6 +285,7 @@ class EpochSum:
     replayed: int
     unknown: int
     malformed: int
+    set_aside: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         counts = {name: getattr(self, name) for name in (*_COUNTS, "epoch")}
@@ -279,6 +306,7 @@ class EpochSum:
             "digest": self.digest.hex(),
             "epoch": self.epoch,
             **{name: getattr(self, name) for name in _COUNTS},
+            "set_aside": list(self.set_aside),
             "sum": [str(each) for each in self.total.tolist()],
         }
 
@@ -301,6 +329,7 @@ class EpochSum:
                 epoch=values["epoch"],
                 total=np.array([int(each) for each in listed], dtype=np.int64),
                 **{name: values[name] for name in _COUNTS},
+                set_aside=tuple(map(str, values["set_aside"])),
             )
         except (OSError, ValueError, TypeError, LookupError, OverflowError) as problem:
             reason = problem.strerror if isinstance(problem, OSError) else "it is no sum of reports"

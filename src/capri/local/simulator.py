@@ -8,10 +8,9 @@ import numpy as np
 from capri.arrays import FloatArray, IntArray
 from capri.cells import as_numbers, visit_rows
 from capri.checks import whole
-from capri.epoch.available import as_sets
+from capri.epoch.bounds import as_sets
 from capri.epoch.decisions import Decisions
-from capri.epoch.notice import Notice
-from capri.epoch.plan import Epochs
+from capri.epoch.plan import Epochs, Notice
 from capri.epoch.problem import Problem
 from capri.errors import ConfigurationError, DataError
 from capri.forecast.result import Forecast

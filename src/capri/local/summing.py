@@ -19,15 +19,17 @@ Tokens may be chosen with malice, hence a salt that nobody knows beforehand part
 may have one token: a part is read in blocks, and only one report of each token is carried along.
 """
 
+import gzip
 import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol, cast
 
 import numpy as np
 
@@ -116,34 +118,54 @@ def _is_hidden(path: Path) -> bool:
     return any(part.startswith((".", "_")) for part in path.parts)
 
 
+def _opened(path: Path) -> BinaryIO:
+    """A file of reports, which may be compressed."""
+    return cast(BinaryIO, gzip.open(path)) if path.suffix == ".gz" else path.open("rb")
+
+
 def reports_in(path: Path) -> int:
     """How many reports a file holds; none may be cut short, or of an older format."""
     try:
-        length = path.stat().st_size
-        with path.open("rb") as file:
+        with _opened(path) as file:
             head = np.frombuffer(file.read(2), dtype=np.uint8)[None]
-    except OSError as problem:
-        raise StorageError(f"{path} cannot be read: {problem.strerror}") from None
+            length = file.seek(0, os.SEEK_END)  # of a compressed file by reading all of it
+    except (OSError, EOFError, zlib.error) as problem:
+        reason = problem.strerror if isinstance(problem, OSError) else None
+        raise StorageError(f"{path} cannot be read: {reason or 'it is damaged'}") from None
     if head.size == 2 and head[0, 0] == wire.MAGIC and wire.written_by(head)[0] < wire.VERSION:
         raise StorageError(
             f"{path} begins with a report of format version {wire.written_by(head)[0]}: this "
-            f"release reads version {wire.VERSION} alone. Nothing was added up"
+            f"release reads version {wire.VERSION} alone"
         )
     count, left = divmod(length, wire.SIZE)
     if left:
         raise StorageError(
             f"{path} has {length} bytes, which is no whole number of reports of {wire.SIZE} bytes: "
-            f"{left} are left over. It was cut short, or holds something else. Nothing was added up"
+            f"{left} are left over. It was cut short, or holds something else"
         )
     return count
 
 
-def pieces(files: Sequence[Path], most: int = PIECE) -> list[list[FileRange]]:
+def sorted_out(files: Sequence[Path]) -> tuple[dict[Path, int], tuple[str, ...]]:
+    """How many reports each file has, and why others are set aside; refused where none is left."""
+    counts: dict[Path, int] = {}
+    aside: list[str] = []
+    for path in files:
+        try:
+            counts[path] = reports_in(path)
+        except StorageError as problem:
+            aside.append(str(problem))
+    if aside and not counts:
+        raise StorageError(f"{'; '.join(aside)}. Nothing was added up")
+    return counts, tuple(aside)
+
+
+def pieces(counts: Mapping[Path, int], most: int = PIECE) -> list[list[FileRange]]:
     """All reports of all files in pieces of at most so many."""
     found: list[list[FileRange]] = []
     room = 0
-    for path in files:
-        start, count = 0, reports_in(path)
+    for path, count in counts.items():
+        start = 0
         while start < count:
             if not room:
                 found.append([])
@@ -162,15 +184,16 @@ def aggregate(
     run: TaskRunner = here,
     piece: int | None = None,
 ) -> EpochSum:
-    """Add up the reports to a bundle in these files.
+    """Add up the reports to a bundle in these files; those that are damaged are set aside.
 
     ``scratch``: a folder that all workers share, with room for 18 bytes a report; what is written
     there is deleted at the end.
     """
     opened = open_bundle(bundle)
-    count = sum(map(reports_in, files))
+    counts, aside = sorted_out(files)
+    count = sum(counts.values())
     piece = piece or min(PIECE, max(_LEAST, -(-count // _TASKS)))
-    work = pieces(files, piece)
+    work = pieces(counts, piece)
     parts = min(_MOST_PARTS, max(1, -(-count // piece)))
     salt = (secrets.randbits(64), secrets.randbits(64))
     try:
@@ -196,6 +219,7 @@ def aggregate(
         replayed=sum(part.replayed for part in added),
         unknown=sum(each.unknown for each in judged),
         malformed=sum(each.malformed for each in judged),
+        set_aside=aside,
     )
 
 
@@ -280,13 +304,14 @@ def _read(piece: Sequence[FileRange]) -> wire.Messages:
         part = rows[place : place + range_.count]
         place += range_.count
         try:
-            with range_.path.open("rb") as file:
+            with _opened(range_.path) as file:
                 file.seek(range_.start * wire.SIZE)
-                found = file.readinto(part.data.cast("B"))
+                data = file.read(part.nbytes)
         except OSError as problem:
             raise StorageError(f"{range_.path} cannot be read: {problem.strerror}") from None
-        if found != part.nbytes:
+        if len(data) != part.nbytes:
             raise StorageError(f"{range_.path} has become shorter while it was read")
+        part[:] = np.frombuffer(data, np.uint8).reshape(-1, wire.SIZE)
     return rows
 
 

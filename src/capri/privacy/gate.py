@@ -8,6 +8,7 @@ noise.
 
 from collections.abc import Callable, Iterable
 from copy import deepcopy
+from dataclasses import replace
 from math import inf, nextafter
 from typing import Any, Protocol
 
@@ -16,9 +17,8 @@ import numpy as np
 from capri.arrays import FloatArray, IntArray
 from capri.errors import BudgetError
 from capri.privacy.budget import Budget, PrivacyModel
-from capri.privacy.layout import Layout
+from capri.privacy.layout import MECHANISMS, Layout
 from capri.privacy.ledger import LEARNING, Ledger, ReleaseEvent
-from capri.privacy.mechanism import MECHANISMS
 from capri.privacy.noise import NoiseSource, SecureNoise, SimulatedNoise
 from capri.privacy.sphere import Sphere, Words, randomized
 from capri.privacy.vector import VectorLayout
@@ -85,6 +85,7 @@ class Gate:
         participants: int,
         model: PrivacyModel = PrivacyModel.JOINT,
         purpose: str = LEARNING,
+        stage: int = 0,
     ) -> ReleaseEvent | None:
         """Refuse what the budget would not cover, before any data are in; the event to record."""
         if self._ledger is None:
@@ -94,6 +95,7 @@ class Gate:
             model=str(model),
             participants=participants,
             purpose=purpose,
+            stage=stage,
             **_cost(layout, self._ledger.budget),
         )
         self._ledger.check(event)
@@ -112,11 +114,15 @@ class Gate:
         epoch: int,
         participants: int,
         model: PrivacyModel = PrivacyModel.JOINT,
+        coordinates: int = 0,
     ) -> None:
-        """The same, and an organisation's ledger notes it where there is one."""
+        """The same, and an organisation's ledger notes it where there is one.
+
+        ``coordinates``: of all stages of the epoch, which cost no more than this together.
+        """
         event = self.check(layout, epoch=epoch, participants=participants, model=model)
         if event is not None and self._ledger is not None:
-            self._ledger.plan(event)
+            self._ledger.plan(replace(event, rank=max(event.rank, coordinates)))
 
     def release(
         self,
@@ -127,6 +133,7 @@ class Gate:
         participants: int,
         model: PrivacyModel = PrivacyModel.JOINT,
         purpose: str = LEARNING,
+        stage: int = 0,
         noised_alone: int = 0,
     ) -> tuple[FloatArray, ReleaseEvent | None]:
         """Publish a sum of messages under the budget, as numbers in the order of the layout.
@@ -139,7 +146,12 @@ class Gate:
         """
         _refuse_reports(layout)
         event = self.check(
-            layout, epoch=epoch, participants=participants, model=model, purpose=purpose
+            layout,
+            epoch=epoch,
+            participants=participants,
+            model=model,
+            purpose=purpose,
+            stage=stage,
         )
         if event is None or self._ledger is None:
             if layout.noise_units:

@@ -10,12 +10,16 @@ noise ``sigma`` everywhere. docs/privacy.md has the theorem, and the proof for e
     :mod:`capri.privacy.products`    exact products of rounded numbers, for what costs nothing
     :mod:`capri.privacy.moments`     all second moments of a row
     :mod:`capri.privacy.histogram`   a number in one cell of a public partition
-    :mod:`capri.privacy.corners`     two numbers and their product, split over four corners
+    :mod:`capri.privacy.counts`      a cell of every column
+
+The norm says which mechanism hides a message. A mechanism knows the noise that a budget needs for
+messages a diameter apart, and what that noise delivers. :mod:`capri.privacy.noise` draws it.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from fractions import Fraction
 from functools import cached_property
 from math import inf, nextafter, sqrt
@@ -26,7 +30,67 @@ import numpy as np
 from capri.arrays import FloatArray, IntArray
 from capri.errors import ConfigurationError
 from capri.privacy.budget import Budget
-from capri.privacy.mechanism import MECHANISMS, Norm
+from capri.privacy.calibration import (
+    NOISE_UNITS,
+    delivered_by_integers,
+    laplace_epsilon,
+    laplace_scale,
+    noise_multiplier,
+)
+
+
+class Norm(StrEnum):
+    """In which the messages of a layout are compared."""
+
+    L2 = "l2"
+    L1 = "l1"
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """Integer noise for one norm.
+
+    ``scale``: of the noise that a budget needs, by the diameter, the number of coordinates and the
+    factor by which a user's contributions compose. ``epsilon``: what a diameter, a scale and that
+    factor deliver at the delta of a budget. ``spread``: standard deviation of the noise over its
+    scale. ``narrowest``: the least scale at which the account holds.
+    """
+
+    name: str
+    scale: Callable[[float, Budget, int, float], float]
+    epsilon: Callable[[float, float, Budget, int, float], float]
+    spread: float
+    narrowest: float
+
+
+def _gaussian_scale(diameter: float, budget: Budget, coordinates: int, composition: float) -> float:
+    """The exact Gaussian mechanism, with the price of integers."""
+    return noise_multiplier(budget, coordinates, composition) / 2 * diameter
+
+
+def _gaussian_epsilon(
+    diameter: float, scale: float, budget: Budget, coordinates: int, composition: float
+) -> float:
+    return delivered_by_integers(diameter / scale * composition, budget, coordinates)
+
+
+def _laplace_scale(diameter: float, budget: Budget, coordinates: int, composition: float) -> float:
+    """However many coordinates: only the L1 distance counts."""
+    return laplace_scale(budget.epsilon, diameter, composition)
+
+
+def _laplace_epsilon(
+    diameter: float, scale: float, budget: Budget, coordinates: int, composition: float
+) -> float:
+    """Whatever the delta: it is 0."""
+    return laplace_epsilon(diameter, scale, composition)
+
+
+MECHANISMS = {
+    Norm.L2: Mechanism("gaussian", _gaussian_scale, _gaussian_epsilon, 1.0, NOISE_UNITS),
+    Norm.L1: Mechanism("laplace", _laplace_scale, _laplace_epsilon, sqrt(2), 0.0),
+}
+
 
 # The sum of an epoch stays below this, noise included; int64 overflows at 2^63.
 LARGEST_SUM = 1 << 62
@@ -146,6 +210,17 @@ class Layout(ABC):
         mechanism = MECHANISMS[self.norm]
         scale = mechanism.scale(self.diameter, budget, self.coordinates, composition)
         return replace(self, noise_units=max(scale, at_least))
+
+    def told_in_stages(
+        self, budget: Budget, share: float, coordinates: int, *, at_least: float = 0.0
+    ) -> Self:
+        """With the noise of one of several releases of the same people: a share of ``mu^2``.
+
+        ``mu^2 = sum mu_i^2`` of shares that add up to 1 is that of the budget. ``coordinates``: of
+        all of them, whose integers cost a little each. ``at_least``: as in :meth:`calibrated`.
+        """
+        whole = MECHANISMS[self.norm].scale(self.diameter, budget, coordinates, 1.0)
+        return replace(self, noise_units=max(whole, at_least) / sqrt(share))
 
     def check_width(self, budget: Budget, advice: str = "lower epsilon") -> None:
         """Refuse noise that is too narrow for its account to hold, before the gate does."""

@@ -1,16 +1,15 @@
 """What was spent, by whom, under which model. Releases are immutable events."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import ceil, inf, isfinite, sqrt
 from typing import Any, Protocol
 
 from capri.errors import BudgetError
 from capri.files import html_table, text_table
-from capri.privacy.budget import Budget, PrivacyModel
+from capri.privacy.budget import Budget, PrivacyModel, UserId
 from capri.privacy.calibration import delivered_by_integers, laplace_epsilon
-from capri.privacy.mechanism import MECHANISMS, Norm
-from capri.privacy.users import UserId
+from capri.privacy.layout import MECHANISMS, Norm
 
 # What the calibration may exceed the budget by: rounding of its own search, nothing else.
 _TOLERANCE = 1e-9
@@ -31,7 +30,8 @@ class ReleaseEvent:
     "sphere": a report of pure ``epsilon``.
     ``participants`` is the number of decisions, reports or rows, which is public. ``purpose``: what
     the release is for, "learning" or, in the joint model, "shadow". Every visit is in the release
-    of one purpose; which one was public before it came.
+    of one purpose; which one was public before it came. ``stage``: an epoch may tell the same
+    visits in several stages of Gaussian noise, which compose to what the budget covers.
     """
 
     epoch: int
@@ -45,6 +45,7 @@ class ReleaseEvent:
     norm: Norm = Norm.L2
     epsilon: float | None = None
     purpose: str = LEARNING
+    stage: int = 0
 
     def __post_init__(self) -> None:
         numbers = (self.sensitivity, self.noise_scale)
@@ -67,6 +68,8 @@ class ReleaseEvent:
             raise BudgetError(f"noise of mechanism {self.mechanism!r} hides nothing in {self.norm}")
         if self.epsilon is not None and not (isfinite(self.epsilon) and self.epsilon > 0):
             raise BudgetError(f"the epsilon of an event must be positive, got {self.epsilon}")
+        if self.stage and self.mechanism != "gaussian":
+            raise BudgetError("only Gaussian releases of the same visits compose in stages")
 
     @property
     def mu(self) -> float:
@@ -92,7 +95,7 @@ class ReleaseEvent:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values; what only some events have is left out."""
-        own = {"epsilon": None, "purpose": LEARNING}
+        own: dict[str, Any] = {"epsilon": None, "purpose": LEARNING, "stage": 0}
         return {name: value for name, value in asdict(self).items() if own.get(name, ...) != value}
 
 
@@ -164,7 +167,8 @@ class Ledger:
     """Append-only account of a policy.
 
     Without user ids each user is in one epoch, so the whole policy costs a user what the most
-    expensive epoch costs (parallel composition). With ids, contributions compose.
+    expensive epoch costs (parallel composition). With ids, contributions compose; so do the stages
+    of an epoch, which tell of the same users.
     """
 
     def __init__(
@@ -239,6 +243,11 @@ class Ledger:
         """All releases so far, in order."""
         return self._events
 
+    @property
+    def together(self) -> tuple[ReleaseEvent, ...]:
+        """The same with all stages over the same visits as one event."""
+        return tuple(event for epoch in self._by_epoch().values() for event in epoch)
+
     def check(self, event: ReleaseEvent) -> None:
         """Refuse an event that the budget does not cover, or of a kind that is not known here."""
         if event.mechanism not in _MECHANISMS:
@@ -246,13 +255,13 @@ class Ledger:
                 f"no account is known for a release by {event.mechanism!r}: nothing was released"
             )
         self._check_kinds(event)
-        released = ((past.epoch, past.purpose) for past in self._events)
-        if (event.epoch, event.purpose) in released:
+        told = [past for past in self._events if _same_visits(past, event)]
+        if event.stage in (past.stage for past in told):
             raise BudgetError(
                 f"epoch {event.epoch} was released before: its budget is spent, and a second "
                 "release of the same data would spend it twice"
             )
-        cost = self._cost(event)
+        cost = self._cost(_together([*told, event]))
         if not cost.epsilon <= self._budget.epsilon * (1 + self._tolerance):
             raise BudgetError(
                 f"a release at noise scale {event.noise_scale:g} and sensitivity "
@@ -285,12 +294,12 @@ class Ledger:
     def plan(self, event: ReleaseEvent) -> None:
         """Have the organisation's ledger note an event, before any of its data; refused there."""
         if self.reservation is not None:
-            self.reservation.plan(event, self._events)
+            self.reservation.plan(event, self.together)
 
     def settle(self) -> None:
         """Have the organisation's ledger note what was released since the last plan."""
         if self.reservation is not None:
-            self.reservation.release(self._events)
+            self.reservation.release(self.together)
 
     def record(self, event: ReleaseEvent) -> None:
         """Add an event before its release, or stop the release: the budget is what it is."""
@@ -304,8 +313,8 @@ class Ledger:
     @property
     def spent(self) -> Spending:
         """What any single user can have lost at most by all releases so far."""
-        gaussian = [event for event in self._events if event.pure(1) is None]
-        pure = [self._cost(event) for event in self._events if event.pure(1) is not None]
+        gaussian = [event for event in self.together if event.pure(1) is None]
+        pure = [self._cost(event) for event in self.together if event.pure(1) is not None]
         dearest = self._gaussian(
             max((event.mu * self._composition for event in gaussian), default=0.0),
             max((event.rank * self._releases for event in gaussian), default=1),
@@ -358,9 +367,13 @@ class Ledger:
         return replace(gaussian, epsilon=gaussian.epsilon + pure, mu=None) if pure else gaussian
 
     def _by_epoch(self) -> dict[int, list[ReleaseEvent]]:
-        found: dict[int, list[ReleaseEvent]] = {}
+        """What was told of the visits of each epoch: one event for each purpose."""
+        told: dict[tuple[int, str], list[ReleaseEvent]] = {}
         for event in self._events:
-            found.setdefault(event.epoch, []).append(event)
+            told.setdefault((event.epoch, event.purpose), []).append(event)
+        found: dict[int, list[ReleaseEvent]] = {}
+        for (epoch, _), events in told.items():
+            found.setdefault(epoch, []).append(_together(events))
         return found
 
     def _once(self, event: ReleaseEvent) -> tuple[float, float]:
@@ -368,3 +381,18 @@ class Ledger:
         pure = event.pure(1)
         once = self._gaussian(event.mu, event.rank).epsilon if pure is None else pure
         return once, event.mu
+
+
+def _same_visits(one: ReleaseEvent, other: ReleaseEvent) -> bool:
+    return (one.epoch, one.purpose) == (other.epoch, other.purpose)
+
+
+def _together(stages: Sequence[ReleaseEvent]) -> ReleaseEvent:
+    """Releases of the same visits as one: ``mu^2 = sum mu_i^2``, of all coordinates."""
+    if len(stages) == 1:
+        return stages[0]
+    squared = sum(stage.mu**2 for stage in stages)
+    if not isfinite(squared):
+        raise BudgetError("a stage without noise spends any budget: nothing was released")
+    rank = sum(stage.rank for stage in stages)
+    return replace(stages[-1], sensitivity=sqrt(squared), noise_scale=1.0, rank=rank)

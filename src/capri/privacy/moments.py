@@ -165,10 +165,13 @@ def moment_layout(
     budget: Budget | None,
     calibration: str = "analytic",
     tails: bool = False,
+    share: float = 1.0,
+    coordinates: int = 0,
 ) -> MomentLayout:
     """The integers for so many rows, and the noise that a budget needs.
 
-    That of the exact Gaussian mechanism, or of the paper's formula where that is larger.
+    That of the exact Gaussian mechanism, or of the paper's formula where that is larger. ``share``:
+    of ``mu^2``, where the rows are told in stages of so many ``coordinates`` together.
     """
     private = budget is not None
     layout = MomentLayout(
@@ -187,7 +190,12 @@ def moment_layout(
     if calibration == "paper":
         # sigma_0 at sigma~_max = B = 1 hides a sensitivity of 2.
         paper = paper_noise_scale(budget, sigma_max=1.0, reward_bound=1.0, horizon=max(rows, 3))
-    layout = layout.calibrated(budget, at_least=paper / 2 * layout.diameter)
+    layout = layout.told_in_stages(
+        budget,
+        share,
+        max(coordinates, layout.coordinates),
+        at_least=paper / 2 * layout.diameter,
+    )
     if rows * 2 * layout.level**2 + 64 * layout.noise_units >= LARGEST_SUM:
         raise ConfigurationError(
             f"{rows} rows at {budget} would overflow 64-bit integers: raise epsilon"

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from capri.arrays import IntArray
-from capri.privacy.mechanism import Norm
+from capri.privacy.layout import Norm
 
 
 class NoiseSource(ABC):

@@ -34,8 +34,7 @@ from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.checks import between, not_negative, truth, whole
 from capri.errors import ConfigurationError
 from capri.privacy.budget import Budget
-from capri.privacy.layout import LARGEST_SUM, Block, Layout, consecutive
-from capri.privacy.mechanism import MECHANISMS
+from capri.privacy.layout import LARGEST_SUM, MECHANISMS, Block, Layout, consecutive
 from capri.privacy.projection import IntegerProjection, half_products
 
 # L is at most 2^20: the products of 2^13 rows then add up below 2^53, exactly.

@@ -165,6 +165,17 @@ class Sphere:
         return balance * _mean_of_nearest(self.dimension, self.candidates // 2, self.near)
 
     @property
+    def inflation(self) -> float:
+        """``q = m E<V, u>^2`` of the reported direction: 1 if it had nothing to do with ``u``.
+
+        It is uniform on all numbers with probability ``g = M (1 - p) / (M - k)``, else one of the
+        ``k`` nearest.
+        """
+        blanket = self.candidates * (1 - self.chance / COIN) / (self.candidates - self.near)
+        nearest = _mean_of_nearest(self.dimension, self.candidates // 2, self.near, 2)
+        return blanket + (1 - blanket) * self.dimension * nearest
+
+    @property
     def deviation(self) -> float:
         """Root mean square of a coordinate of an unbiased report, ``1 / (shrinkage sqrt(m))``."""
         return 1 / (self.shrinkage * sqrt(self.dimension))
@@ -287,11 +298,11 @@ def _exponential_from_below(epsilon: float) -> Fraction:
 
 
 @lru_cache(maxsize=4096)
-def _mean_of_nearest(dimension: int, pairs: int, near: int) -> float:
-    """Expected mean of the ``k`` largest of ``h`` independent ``|<V, u>|``.
+def _mean_of_nearest(dimension: int, pairs: int, near: int, power: int = 1) -> float:
+    """Expected mean of the ``k`` largest of ``h`` independent ``|<V, u>|``, to a power ``r``.
 
     With ``|<V, u>| = sin a``, of density ``2 cos^(m-2) a / B(1/2, (m-1)/2)`` on ``[0, pi/2]`` and
-    upper tail ``Q(a)``: ``h/k  int sin a  P(Bin(h-1, Q(a)) < k)  density(a) da``.
+    upper tail ``Q(a)``: ``h/k  int sin^r a  P(Bin(h-1, Q(a)) < k)  density(a) da``.
     """
     from scipy.special import bdtr, betainc, betaln
 
@@ -302,7 +313,7 @@ def _mean_of_nearest(dimension: int, pairs: int, near: int) -> float:
     tail = 1 - betainc(0.5, (dimension - 1) / 2, sine**2)
     density = 2 * np.exp((dimension - 2) * np.log(np.cos(angle)) - betaln(0.5, (dimension - 1) / 2))
     among = 1.0 if pairs == 1 else bdtr(near - 1, pairs - 1, tail)
-    return float(pairs / near * np.sum(weights * sine * among * density))
+    return float(pairs / near * np.sum(weights * sine**power * among * density))
 
 
 @lru_cache(maxsize=1)

@@ -46,15 +46,15 @@ class ByRidge:
     def _told_in_one_stage(
         self, X: Any, codes: FloatArray, weights: Any, *, lowest: float, **more: Any
     ) -> PrivateKernelRidge:
-        """The means of codes, each 1 or ``lowest``, by a single release.
+        """The means of codes, each 1 or ``lowest``, by a single release beside counts of columns.
 
         Codes stay as large as they are however well their means are known. Later stages are there
-        to encode smaller residuals with less noise: here they would only split the rows.
+        to encode smaller residuals with less noise: here they would only split the budget.
         """
         ones = np.ones(codes.shape[1])
-        ridge = self._ridge(y_bounds=(lowest * ones, ones), stream_rows=max(1, len(codes)), **more)
+        ridge = self._ridge(y_bounds=(lowest * ones, ones), **more)
         ridge._codes = True
-        return ridge.partial_fit(X, codes, weights).release()
+        return ridge.fit(X, codes, weights)
 
     def _know_columns_of(self, ridge: PrivateKernelRidge) -> None:
         """Number and names of the columns, as scikit-learn asks for them."""

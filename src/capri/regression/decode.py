@@ -27,6 +27,7 @@ import numpy as np
 from capri.arrays import FloatArray
 from capri.features import Basis, row_by_row
 from capri.regression.design import RowSupport
+from capri.regression.family import RowBasis
 from capri.regression.priors import FunctionPrior
 from capri.regression.stage import StageResult, Targets, turned
 
@@ -233,7 +234,7 @@ class ErrorWidth(np.ndarray[Any, np.dtype[np.float64]]):
 class Model:
     """The public result of a fit: ``f(x) = middle + half * v(x)^T theta``, one per output."""
 
-    basis: Basis
+    basis: RowBasis
     box: tuple[FloatArray, FloatArray]
     targets: Targets
     estimates: tuple[Estimate, ...]
@@ -293,7 +294,9 @@ class Model:
     def _left_out(self, rows: FloatArray, v: FloatArray, estimate: Estimate) -> FloatArray:
         """Variance at each row of what lies outside the basis, and of where rows are few."""
         if estimate.weights is None:
-            found = np.asarray(estimate.prior * self.basis.residual(rows, v))
+            found = np.zeros(len(rows))
+            if isinstance(self.basis, Basis):
+                found = np.asarray(estimate.prior * self.basis.residual(rows, v))
         else:
             weights = estimate.weights if estimate.outside is None else estimate.outside
             found = self.prior.left_out(self.basis, rows, v, weights)

@@ -33,7 +33,7 @@ from scipy.optimize import minimize
 from scipy.spatial.distance import cdist
 
 from capri.arrays import FloatArray
-from capri.features import Basis
+from capri.regression.family import RowBasis
 
 # Columns up to which products of two are among the directions of the tilt.
 _MOST_PRODUCTS = 10
@@ -59,8 +59,9 @@ _REACH, _REACH_OF_NOISE = 2.0, 1.7
 _SLOPE = erf(_REACH_OF_NOISE / sqrt(2))
 # Noise levels (standard deviations, same units) for which stages are planned.
 _NOISES = (0.05, 0.15, 0.45)
-_SCHEDULES = ((1.0,), (0.3, 0.7), (0.04, 0.16, 0.8), (0.01, 0.03, 0.1, 0.86))
-# A first stage needs this many rows for each unit of noise on the vector, and for each coordinate.
+SCHEDULES = ((1.0,), (0.3, 0.7), (0.1, 0.3, 0.6), (0.05, 0.1, 0.25, 0.6))
+# A first stage must speak for this many rows for each unit of noise on the vector, and for each
+# coordinate.
 _ROWS_PER_NOISE, _ROWS_PER_COORDINATE = 30, 2
 _RIDGES = 4.0 ** np.arange(-3, 9)
 _CAPS = (0.5, 0.8, 0.95, 1.0)
@@ -89,7 +90,7 @@ class RowDistribution:
         return cls(sample=sample, covariance=sample.T @ sample / len(sample), rows=rows)
 
     @classmethod
-    def at(cls, basis: Basis, rows: FloatArray) -> "RowDistribution":
+    def at(cls, basis: RowBasis, rows: FloatArray) -> "RowDistribution":
         """The law of public rows, in the coordinates of a basis."""
         parts = [basis.coordinates(rows[i : i + 4096]) for i in range(0, len(rows), 4096)]
         return cls.of(np.concatenate(parts), rows)
@@ -121,19 +122,6 @@ class RowDistribution:
             rows=self.rows[places],
             mass=mass,
         )
-
-
-def spread_rows(public: FloatArray, realised: FloatArray) -> FloatArray:
-    """Half of the public rows, and as many whose columns are drawn like the realised ones.
-
-    Each column by itself: of few rows of a law there are then many different ones, among which the
-    tilt finds those that occur together.
-    """
-    half = len(public) // 2
-    generator = np.random.default_rng(1)
-    drawn = [generator.permutation(column)[: len(public) - half] for column in realised.T]
-    rows = np.concatenate([public[:half], np.stack(drawn, axis=1)])
-    return np.asarray(generator.permutation(rows))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -338,16 +326,19 @@ def rehearse(
     spread: float,
     noise: float,
 ) -> tuple[float, FloatArray]:
-    """Predicted mean square error, and posterior variances, of stages with these shares of rows.
+    """Predicted mean square error, and posterior variances, of stages with these shares of mu^2.
 
     ``spread`` is the standard deviation of the noise in y, ``noise`` that of the privacy noise on
-    the vector at features and targets of size 1.
+    the vector at features and targets of size 1. A stage speaks for its share of the rows.
     """
     loudness, error = 1.0, 1.0
     for share in shares:
-        stage_rows = max(1, int(share * rows))
         shape = shape_stage(
-            law, root, rows=stage_rows, noise_variance=spread**2, noise=noise * loudness
+            law,
+            root,
+            rows=max(1, rows),
+            noise_variance=spread**2 / share,
+            noise=noise * loudness / sqrt(share),
         )
         error, root = shape.error, shape.root
         _, loudness = next_reach(error, spread**2)
@@ -357,7 +348,7 @@ def rehearse(
 def choose_stages(
     law: RowDistribution, root: FloatArray, *, rows: int, noise: float
 ) -> tuple[tuple[float, ...], int]:
-    """The shares of rows of each stage, and the rank worth keeping.
+    """The share of each stage of ``mu^2``, and the rank worth keeping.
 
     ``root root^T`` is the expected prior covariance.
     The schedule of smallest predicted error, in the geometric mean over levels of noise in y.
@@ -366,7 +357,7 @@ def choose_stages(
     """
     scores = []
     fewest = max(_ROWS_PER_NOISE * noise, _ROWS_PER_COORDINATE * law.sample.shape[1])
-    schedules = [shares for shares in _SCHEDULES if len(shares) == 1 or shares[0] * rows >= fewest]
+    schedules = [shares for shares in SCHEDULES if len(shares) == 1 or shares[0] * rows >= fewest]
     for shares in schedules:
         found = [
             rehearse(law, root, rows=rows, shares=shares, spread=spread, noise=noise)

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
-from itertools import pairwise
 from math import isfinite, sqrt
 from typing import Any, NoReturn
 
@@ -21,7 +20,6 @@ import numpy as np
 
 from capri.arrays import FloatArray, IntArray, one_blas_thread
 from capri.errors import BudgetError, DataError
-from capri.features import Basis, LowRankFeatures
 from capri.local import wire
 from capri.local.device import DeviceRandomness, SystemRandomness
 from capri.privacy.budget import Budget
@@ -41,11 +39,11 @@ from capri.regression.design import (
     matrix_root,
     next_reach,
     shape_stage,
-    spread_rows,
 )
+from capri.regression.family import RowBasis, TableBasis, cells_of
 from capri.regression.pooling import decode
 from capri.regression.priors import FunctionPrior
-from capri.regression.stage import MARGIN, Lot, StagePlan, StageResult, Targets
+from capri.regression.stage import MARGIN, StageFeatures, StagePlan, StageResult, Targets
 from capri.regression.tables import checked_block
 from capri.streams import Streams
 
@@ -59,7 +57,7 @@ _UNITS = 1 << 30
 class Setting:
     """What is public before the first row: the same for every stage."""
 
-    basis: Basis
+    basis: RowBasis
     law: RowDistribution
     box: tuple[FloatArray, FloatArray]
     targets: Targets
@@ -67,15 +65,16 @@ class Setting:
     calibration: str
     tau: float | None
     prior: FunctionPrior
-    shares: tuple[float, ...]
+    shares: tuple[float, ...]  # of mu^2, stage by stage; what is left was spent on counts
+    coordinates: int = 0  # that are released of the same rows, at most
 
     @property
     def outputs(self) -> int:
         """Number of targets."""
         return len(self.targets.low)
 
-    def layout(self, rows: int, *, tails: bool = False) -> MomentLayout:
-        """How the moments of this many rows are summed and released."""
+    def layout(self, rows: int, *, share: float = 1.0, tails: bool = False) -> MomentLayout:
+        """How the moments of this many rows are summed and released, at a share of ``mu^2``."""
         return moment_layout(
             features=self.basis.rank,
             targets=self.outputs,
@@ -83,6 +82,8 @@ class Setting:
             budget=self.budget,
             calibration=self.calibration,
             tails=tails,
+            share=share,
+            coordinates=self.coordinates,
         )
 
     @property
@@ -100,54 +101,53 @@ def _planned(estimate: Estimate) -> FloatArray:
 class FitEngine:
     """The public state between stages. It never sees a row: sums come in, releases go out."""
 
-    def __init__(self, setting: Setting, salt: int, from_data: tuple[str, ...] = ()) -> None:
+    def __init__(self, setting: Setting, from_data: tuple[str, ...] = ()) -> None:
         self.setting = setting
         self.from_data = from_data  # settings that were read off the rows: not private
         self.called_by: str | None = None  # an estimator around this one: what it spent is unknown
         self.readings: list[StageReading] = []
         self.estimates: list[Estimate] = []
         self._seen: list[ReleasedCovariance] = []
-        self._salt = salt
         self._shape: Shape | None = None
         self._baseline = self._nothing()
 
     def _nothing(self) -> FloatArray:
         return np.zeros((self.setting.basis.rank, self.setting.outputs))
 
-    def lots(self) -> list[Lot]:
-        """Which rows each stage takes."""
-        edges = np.concatenate([[0.0], np.cumsum(self.setting.shares)])
-        edges[-1] = 1.0
-        return [
-            Lot(salt=self._salt, low=float(low), high=float(high)) for low, high in pairwise(edges)
-        ]
+    def plan(
+        self, rows: int, *, share: float | None = None, noise: float | None = None
+    ) -> StagePlan:
+        """Plan the next stage from the releases so far; ``noise`` as in ``Options.engine``.
 
-    def plan(self, lot: Lot, rows: int, noise: float | None = None) -> StagePlan:
-        """Plan the next stage from the releases so far; ``noise`` as in ``Options.engine``."""
+        With a ``share`` of ``mu^2`` it is over the same rows as the stages before; without, over
+        the rows of other people, at the full budget.
+        """
         setting = self.setting
+        past = [reading.result.plan for reading in self.readings]
+        table = 1 if share is not None else 1 + max((plan.table for plan in past), default=0)
+        share = 1.0 if share is None else share
         with one_blas_thread():
             reach, loudness = self._reach()
-            noise = loudness * (setting.unit_noise if noise is None else noise)
+            noise = loudness * (setting.unit_noise if noise is None else noise) / sqrt(share)
             exact = setting.budget is None
-            shape = self._identity() if exact else self._whitened(rows, noise)
+            shape = self._identity() if exact else self._whitened(rows, noise, share)
         self._shape, self._baseline = shape, self._nothing()
         for output, estimate in enumerate(self.estimates):
             if reach[output] < 1:  # whole targets stay within a reach of 1
                 self._baseline[:, output] = estimate.mean
-        # The ridge is in the whitening already; features ask for one to state their width.
-        features = LowRankFeatures(setting.basis, shape.whitening, 1.0)
         return StagePlan(
             number=len(self.readings) + 1,
-            lot=lot,
             rows=rows,
-            features=features,
+            features=StageFeatures(setting.basis, shape.whitening),
             clip_norm=shape.clip_norm,
             box=setting.box,
             targets=setting.targets,
             baseline=setting.basis.transform @ self._baseline,
             reach=reach,
             # What exceeds the reach is told by a tail, unless nothing can exceed it.
-            layout=setting.layout(rows, tails=bool((reach < 1).any())),
+            layout=setting.layout(rows, share=share, tails=bool((reach < 1).any())),
+            table=table,
+            share=share,
         )
 
     def _reach(self) -> tuple[FloatArray, float]:
@@ -164,7 +164,7 @@ class FitEngine:
         ]
         return np.array([reach for reach, _ in found]), max(loudness for _, loudness in found)
 
-    def _whitened(self, rows: int, noise: float) -> Shape:
+    def _whitened(self, rows: int, noise: float, share: float) -> Shape:
         """The shape for the output that knows least."""
         setting = self.setting
         if self.estimates:
@@ -178,7 +178,7 @@ class FitEngine:
             self.law,
             root,
             rows=max(rows, 1),
-            noise_variance=max(noise_variance, 1e-6),
+            noise_variance=max(noise_variance, 1e-6) / share,
             noise=noise,
         )
 
@@ -190,7 +190,7 @@ class FitEngine:
         """
         basis, box, rank = self.setting.basis, self.setting.box, self.setting.basis.rank
         bound = basis.kernel.constant_diagonal
-        if self.setting.prior.family is not None:
+        if isinstance(basis, TableBasis):
             bound = 4 * float((self.law.sample**2).sum(axis=1).max())
         elif bound is None:
             corners = np.stack([*box, *np.clip(basis.pivots, *box)])
@@ -204,7 +204,9 @@ class FitEngine:
 
     def release(self, plan: StagePlan, total: IntArray, gate: Gate) -> FloatArray:
         """Moments of a stage, made public."""
-        numbers, _ = gate.release(total, plan.layout, epoch=plan.number, participants=plan.rows)
+        numbers, _ = gate.release(
+            total, plan.layout, epoch=plan.table, participants=plan.rows, stage=plan.stage
+        )
         return plan.layout.matrix(numbers)
 
     def learn(self, plan: StagePlan, total: IntArray, gate: Gate) -> None:
@@ -226,20 +228,11 @@ class FitEngine:
     @cached_property
     def law(self) -> RowDistribution:
         """The public law, as far as all releases so far tell of it."""
-        return self._base.realised(self._seen) if self._seen else self.setting.law
-
-    @cached_property
-    def _base(self) -> RowDistribution:
-        """Rows to find the law among, from the first release on."""
-        law = self.setting.law
-        first = law.realised(self._seen[:1])
-        if law.rows is None or first.rows is None:
-            return law
-        return RowDistribution.at(self.setting.basis, spread_rows(law.rows, first.rows))
+        return self.setting.law.realised(self._seen)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the laws that releases and the setting tell anew: each has a public sample."""
-        return {name: each for name, each in vars(self).items() if name not in ("law", "_base")}
+        """Without the law that releases and the setting tell anew: it has a public sample."""
+        return {name: each for name, each in vars(self).items() if name != "law"}
 
     def support(self) -> RowSupport | None:
         """Where rows are, as far as releases tell."""
@@ -338,8 +331,9 @@ class ReportPlan:
         """
         stage, features = self.stage, self.stage.features
         numbers = {
-            "pivots": features.kernel_basis.pivots,
-            "transform": features.kernel_basis.transform,
+            "pivots": features.basis.pivots,
+            "transform": features.basis.transform,
+            "cells": cells_of(features.basis),
             "whitening": features.whitening,
             "clip_norm": stage.clip_norm,
             "box": stage.box,
@@ -348,7 +342,7 @@ class ReportPlan:
             "reach": stage.reach,
             "dimension": (stage.layout.features, stage.layout.targets),
         }
-        digest = sha256(json.dumps(features.kernel_basis.kernel.to_dict(), sort_keys=True).encode())
+        digest = sha256(json.dumps(features.basis.kernel.to_dict(), sort_keys=True).encode())
         for name, each in numbers.items():
             array = np.ascontiguousarray(each, dtype="<f8")
             digest.update(f"{name} {array.shape} ".encode())

@@ -30,7 +30,6 @@ from capri.regression.sources import (
     is_path,
     one_block,
 )
-from capri.regression.stage import EVERYONE
 from capri.regression.summary import (
     ShownWithStages,
     earlier_events,
@@ -120,13 +119,13 @@ class PrivateKernelRidge(
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit on arrays, Dask collections, a Parquet path (y names columns) or chunks ``(X, y)``.
 
-        Rows are split by public lots into stages; each stage is released once, with the full
-        budget, because nobody's row is in two of them. An iterator can be read only once: its rows
-        make a single stage. ``sample_weight`` is private like the rows, and goes with arrays and
-        data frames.
+        Rows are told in stages, each of all rows and with its share of the budget. An iterator can
+        be read only once: its rows make a single stage. ``sample_weight`` is private like the rows,
+        and goes with arrays and data frames.
         """
         # All or nothing: a fit that fails leaves what was fitted before as it was.
         fresh = type(self)(**self.get_params(deep=False))
+        fresh._codes = self._codes
         if is_chunks(X, y) and isinstance(X, Iterator) and sample_weight is None:
             fresh._fit_stream(X)
         else:
@@ -143,15 +142,11 @@ class PrivateKernelRidge(
         options = checked(self)
         source = self._source(X, y, sample_weight, options)
         streams = options.streams()
-        engine = options.engine(streams, source, source.rows, staged=True)
         ledger = options.ledger()
         gate = Gate(noise_source(streams.noise), ledger)
-        for lot in engine.lots():
-            rows = lot.rows(source.rows)
-            if rows == 0 and engine.estimates:
-                continue
-            plan = engine.plan(lot, rows)
-            gate.plan(plan.layout, epoch=plan.number, participants=rows)
+        engine = options.engine(streams, source, source.rows, gate=gate, staged=not self._codes)
+        for share in engine.setting.shares:
+            plan = engine.plan(source.rows, share=share)
             engine.learn(plan, source.total(plan.total), gate)
         self._adopt(engine, ledger, private=not streams.simulated)
 
@@ -180,7 +175,7 @@ class PrivateKernelRidge(
             )
         if sample_weight is not None:
             y = np.hstack([y, as_weights(sample_weight, options.weight_bound, len(y))])
-        state.total = state.total + state.plan.total(X, y, state.rows)
+        state.total = state.total + state.plan.total(X, y)
         state.rows += len(X)
         self._open = state
         return self
@@ -204,9 +199,9 @@ class PrivateKernelRidge(
         else:
             streams, ledger = options.streams(), options.ledger()
             engine = options.engine(streams, one_block(X, y), options.stream_rows)
-        plan = engine.plan(EVERYONE, options.stream_rows)
+        plan = engine.plan(options.stream_rows)
         gate = Gate(noise_source(streams.noise), ledger)
-        gate.plan(plan.layout, epoch=plan.number, participants=options.stream_rows)
+        gate.plan(plan.layout, epoch=plan.table, participants=options.stream_rows)
         return OpenRows(
             engine=engine,
             plan=plan,
@@ -247,26 +242,20 @@ class PrivateKernelRidge(
         nobody = one_block(np.zeros((1, columns)), np.zeros((1, options.outputs)))
         noise = noise_scale * np.sqrt(reports * options.outputs)
         engine = options.engine(options.streams(), nobody, reports, noise=noise)
-        stage = engine.plan(EVERYONE, reports, noise)
+        stage = engine.plan(reports, noise=noise)
         plan = ReportPlan(stage=stage)
         self._awaited = engine, plan.digest, columns
         return plan
 
     def fit_reports(self, plan: ReportPlan, reports: Sequence[bytes]) -> Self:
-        """Fit from sphere reports, made by :meth:`ReportPlan.reports` on the rows' own devices.
-
-        Post-processing: privacy was spent where the reports were made.
-        """
+        """Fit from sphere reports of :meth:`ReportPlan.reports`: privacy was spent there."""
         budget = checked(self).budget
         epsilon = self.epsilon if budget is None else budget.epsilon
         total, count, noise = plan.total(reports, epsilon=epsilon)
         return self.fit_sum(plan, total, count=count, noise_scale=noise)
 
     def fit_sum(self, plan: ReportPlan, total: Any, *, count: int, noise_scale: float) -> Self:
-        """Fit from the sum of messages that any randomizer made private.
-
-        See :func:`capri.regression.engine.read_reports`.
-        """
+        """Fit from the sum of messages that any randomizer made private (`read_reports`)."""
         if self._awaited is None or self._awaited[1] != plan.digest:
             raise ConfigurationError("make a report_plan first, and fit what was reported under it")
         engine, _, columns = self._awaited
@@ -318,7 +307,10 @@ class PrivateKernelRidge(
         self._engine = engine
         self.kernel_ = setting.basis.kernel
         self.rank_ = setting.basis.rank
-        self.n_rows_ = sum(reading.result.plan.rows for reading in engine.readings)
+        tables = {
+            reading.result.plan.table: reading.result.plan.rows for reading in engine.readings
+        }
+        self.n_rows_ = sum(tables.values())
         weights = [estimate.weights for estimate in engine.estimates]
         labels = labels_of(getattr(self, "schema_", None), getattr(self, "feature_names_in_", None))
         parts = [
@@ -341,10 +333,8 @@ class PrivateKernelRidge(
         """Predictions, and with ``return_std`` the width of their error.
 
         The width is an array of standard deviations with attributes ``bias``, ``sampling`` and
-        ``privacy``, whose squares add up to its own. It is public, like the prediction.
-
-        A row with a value that is missing or infinite is predicted as NaN: the rows of a batch may
-        be several people's, and none of them decides whether the others are answered.
+        ``privacy``, whose squares add up to its own. A row with a value that is missing or infinite
+        is predicted as NaN: the rows of a batch may be several people's.
         """
         check_is_fitted(self)
         self.release()
@@ -364,8 +354,7 @@ class PrivateKernelRidge(
         """Lower and upper end of what the mean of y at each row may be.
 
         At each row the true mean lies between them with probability ``level`` or more; with
-        ``simultaneous``, at all rows like those of the fit at once. Ends stay within ``y_bounds``,
-        as clipped targets do. Where rows of the fit were few, intervals are wide.
+        ``simultaneous``, at all rows like those of the fit at once. Ends stay within ``y_bounds``.
         """
         check_is_fitted(self)
         self.release()

@@ -4,6 +4,7 @@ What is not given is taken from the data, with a warning, and costs the fit its 
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf, sqrt
 from secrets import token_hex
 from typing import Any
@@ -11,17 +12,26 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_array, check_random_state
 
-from capri.arrays import FloatArray, one_blas_thread
+from capri.arrays import FloatArray, IntArray, one_blas_thread
 from capri.checks import is_number, one_of, positive, whole
 from capri.errors import ConfigurationError
-from capri.family import table_family
-from capri.features import Basis, spectral_basis
+from capri.features import spectral_basis
 from capri.kernels import RBF, Kernel, Matern
 from capri.privacy.budget import Budget, warn_of_large_delta
+from capri.privacy.counts import CountLayout
 from capri.privacy.filters import Charge
+from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger
-from capri.regression.design import SIGNAL, RowDistribution, choose_stages, matrix_root
+from capri.regression.columns import TableColumns
+from capri.regression.design import (
+    SCHEDULES,
+    SIGNAL,
+    RowDistribution,
+    choose_stages,
+    matrix_root,
+)
 from capri.regression.engine import FitEngine, Setting
+from capri.regression.family import RowBasis, table_family
 from capri.regression.priors import FunctionPrior, family_prior, told_prior
 from capri.regression.scikit_learn import (
     estimator_around,
@@ -32,7 +42,14 @@ from capri.regression.scikit_learn import (
 )
 from capri.regression.sources import RowSource
 from capri.regression.stage import MARGIN, Targets
-from capri.regression.tables import categories_of, checked_bounds, encoded, schema_of, schema_rows
+from capri.regression.tables import (
+    categories_of,
+    checked_bounds,
+    encoded,
+    finite_rows,
+    schema_of,
+    schema_rows,
+)
 from capri.schema import Schema
 from capri.store.reservation import Reservation, joined
 from capri.streams import Streams
@@ -49,11 +66,12 @@ _MAX_RANK, _TOLERANCE = 160, 1e-7
 _RANK_OF_MANY, _LARGEST_RANK = 0.5, 400
 # Noise leaves no more coordinates than about this many times the root of the number of rows.
 _RANK_PER_ROOT = 2.0
-# Mean square of a function, in half ranges of y, under the prior of a family: targets are seldom in
-# the middle of their bounds, so most of it is the constant.
-_MEAN_SQUARE = 0.16
-# Rows of the public sample from which the basis is built; the law takes all of them.
-_BASIS_SAMPLE = 2000
+# Rows of the public sample from which the basis is built, of a kernel that was told and of a table;
+# the law takes all of them.
+_BASIS_SAMPLE, _TABLE_SAMPLE = 2000, 3000
+# Share of mu^2 that counts of columns cost: at least, and at most to have noise of so small a share
+# of the rows on each.
+LEAST_COUNTS, _MOST_COUNTS, _LEGIBLE = 0.06, 0.25, 0.125
 # Parameters whose sense depends on the rows.
 _UNCHECKED = ("kernel", "X_bounds", "y_bounds", "random_state")
 
@@ -142,12 +160,14 @@ class Options:
         source: RowSource,
         rows: int,
         *,
+        gate: Gate | None = None,
         staged: bool = False,
         noise: float | None = None,
     ) -> FitEngine:
         """Basis, law and stages for this many rows; ``noise`` overrides what the budget asks for.
 
-        Of the source only its shape is read, and its ranges where bounds are not given.
+        Of the source its shape is read, and its ranges where bounds are not given. With a gate, its
+        columns are counted, and counts released; ``staged``: its rows can be told in stages.
         """
         if self.budget is not None and self.from_data:
             warn_of_leak(
@@ -164,9 +184,25 @@ class Options:
             )
         if self.budget is not None and noise is None:  # reports have a delta of 0
             warn_of_large_delta(self.budget, stacklevel=steps_to_caller())
-        box, targets, sample, near = self._public(streams.public, source, rows)
+        box, targets = self._ranges(source)
+        public, near = self._public(streams.public, box, source.columns, rows)
+        table, spent = None, 0.0
+        if _is_auto(self.kernel):
+            table = TableColumns.even(*box, categories_of(self.schema))
+        every = self.coordinates(table, rows, source.outputs) if gate is not None else 0
+        if gate is not None and self.budget is not None:  # all stages cost what one of these does
+            whole = CountLayout(cells=(1,)).told_in_stages(self.budget, 1.0, every)
+            gate.plan(whole, epoch=1, participants=rows, coordinates=every)
+        if table is not None:
+            if near is not None:
+                table = table.seen(near)
+            elif gate is not None:
+                table, spent = self._counted(table, source, gate, every)
+            if near is None:
+                public = table.draw(streams.public, len(public))
+        sample = public if near is None else near
         with one_blas_thread():
-            basis, prior, few = self._basis(box, near, rows)
+            basis, prior, few = self._basis(box, sample, rows, table)
             setting = Setting(
                 basis=basis,
                 law=RowDistribution.of(basis.coordinates(few)),
@@ -177,30 +213,66 @@ class Options:
                 tau=self.tau,
                 prior=prior,
                 shares=(1.0,),
+                coordinates=every,
             )
         if self.budget is not None or self.rank is None:
-            setting = self._allotted(setting, sample, rows, staged=staged, noise=noise)
+            setting = self._allotted(setting, public, rows, staged=staged, noise=noise)
+        setting = replace(setting, shares=tuple(each * (1 - spent) for each in setting.shares))
         needed = self.from_data + tuple(map(private_instead_of, upstream))
-        found = FitEngine(setting, int(streams.public.integers(2**62)), needed)
+        found = FitEngine(setting, needed)
         found.called_by = self.called_by
         return found
 
-    def _basis(
-        self, box: tuple[FloatArray, FloatArray], sample: FloatArray, rows: int
-    ) -> tuple[Basis, FunctionPrior, FloatArray]:
-        """Coordinates, what is believed of their coefficients, and the rows they were found on."""
-        many = min(_LARGEST_RANK, max(_MAX_RANK, int(_RANK_OF_MANY * sqrt(rows))))
-        most = min(many, max(16, int(_RANK_PER_ROOT * sqrt(rows))))
-        wanted = most if self.rank is None else self.rank
-        tolerance = _TOLERANCE if self.rank is None else 0.0
-        few = sample[: max(_BASIS_SAMPLE, 2 * wanted)]
+    def coordinates(self, table: TableColumns | None, rows: int, outputs: int) -> int:
+        """How many numbers are released of the same rows, at most."""
+        size = self._most(rows) + 2 * outputs
+        stages = max(map(len, SCHEDULES)) * size * (size + 1) // 2
+        return stages if table is None else stages + sum(table.sizes)
+
+    def _counted(
+        self, table: TableColumns, source: RowSource, gate: Gate, every: int
+    ) -> tuple[TableColumns, float]:
+        """Columns by counts of their cells, and the share of ``mu^2`` that these cost.
+
+        Nothing is counted where noise would hide even a cell that holds half of the rows.
+        ``every``: coordinates of all releases of these rows.
+        """
+        layout = CountLayout(cells=table.sizes)
+        share = 0.0
+        if self.budget is not None:
+            noise = layout.told_in_stages(self.budget, 1.0, every).deviation("counts")
+            share = max(LEAST_COUNTS, (noise / (_LEGIBLE * max(source.rows, 1))) ** 2)
+            if share > _MOST_COUNTS:
+                return table, 0.0
+            layout = layout.told_in_stages(self.budget, share, every)
+        total = source.total(partial(count, table, layout))
+        counts, _ = gate.release(total, layout, epoch=1, participants=source.rows)
+        return table.counted(counts, layout.deviation("counts"), source.rows), share
+
+    def _most(self, rows: int) -> int:
+        """The largest rank for this many rows: noise leaves no more coordinates."""
+        if self.rank is not None:
+            return self.rank
         if _is_auto(self.kernel):
-            places = categories_of(self.schema)
-            family = table_family(
-                *box, few, max_rank=wanted, tolerance=tolerance, categories=places
-            )
-            prior = family_prior(family, _MEAN_SQUARE)
-            return family.basis, prior, few
+            return min(_LARGEST_RANK, max(16, int(_RANK_PER_ROOT * sqrt(rows))))
+        many = min(_LARGEST_RANK, max(_MAX_RANK, int(_RANK_OF_MANY * sqrt(rows))))
+        return min(many, max(16, int(_RANK_PER_ROOT * sqrt(rows))))
+
+    def _basis(
+        self,
+        box: tuple[FloatArray, FloatArray],
+        sample: FloatArray,
+        rows: int,
+        table: TableColumns | None,
+    ) -> tuple[RowBasis, FunctionPrior, FloatArray]:
+        """Coordinates, what is believed of their coefficients, and the rows they were found on."""
+        wanted = self._most(rows)
+        if table is not None:
+            few = sample[: max(_TABLE_SAMPLE, 6 * wanted)]
+            family = table_family(table, few, max_rank=wanted)
+            return family.basis, family_prior(family), few
+        few = sample[: max(_BASIS_SAMPLE, 2 * wanted)]
+        tolerance = _TOLERANCE if self.rank is None else 0.0
         kernel = checked_kernel(self.kernel, *box)
         basis, spectrum = spectral_basis(kernel, few, tolerance=tolerance, max_rank=wanted)
         return basis, told_prior(basis.rank, SIGNAL / float(max(spectrum.sum(), 1e-300))), few
@@ -216,7 +288,7 @@ class Options:
         basis, prior = setting.basis, setting.prior
         if self.rank is None:
             transform = np.ascontiguousarray(basis.transform[:, :useful])
-            basis, prior = Basis(basis.kernel, basis.pivots, transform), prior.cut(useful)
+            basis, prior = replace(basis, transform=transform), prior.cut(useful)
         return replace(
             setting,
             basis=basis,
@@ -225,54 +297,59 @@ class Options:
             shares=shares if staged and self.budget is not None else (1.0,),
         )
 
-    def _public(
-        self, generator: np.random.Generator, source: RowSource, rows: int
-    ) -> tuple[tuple[FloatArray, FloatArray], Targets, FloatArray, FloatArray]:
-        """The box, the scale of y, the public sample, and the rows of it that coordinates suit."""
+    def _ranges(self, source: RowSource) -> tuple[tuple[FloatArray, FloatArray], Targets]:
+        """The box of the numbers of a row, and the scale of y."""
         columns = source.columns
-        ranges = source.ranges() if self.from_data else None
-        if ranges is not None:
-            low, high, low_y, high_y = ranges
+        low, high = np.zeros(columns), np.ones(columns)  # of declared columns
+        if self.from_data:
+            low, high, low_y, high_y = source.ranges()
             low_y, high_y = low_y[: source.outputs], high_y[: source.outputs]
         if self.schema is not None:
-            return self._declared(generator, source, rows)
-        if self.public_rows is not None:
+            low, high = np.zeros(columns), np.ones(columns)
+        elif self.public_rows is not None:  # public rows say how far a column reaches
             public = _checked_rows(self.public_rows, columns)
             low, high = public.min(axis=0), public.max(axis=0)
-        if self.X_bounds is not None:
-            bounds = checked_bounds("X_bounds", self.X_bounds, columns)
-            # Public rows say how far a column reaches; bounds alone must.
-            low, high = bounds if self.public_rows is None else (low, high)
+        elif self.X_bounds is not None:  # bounds alone must
+            low, high = checked_bounds("X_bounds", self.X_bounds, columns)
         if self.y_bounds is not None:
             low_y, high_y = checked_bounds("y_bounds", self.y_bounds, source.outputs)
-        if self.public_rows is None:
-            wanted = max(_FEWEST_LAW, min(_MOST_LAW, _LAW_SHARE * rows))
-            sample = near = _box_rows(generator, low, high, wanted)
-        else:
-            sample = near = generator.permutation(public)[:_MOST_LAW]
-            if self.X_bounds is not None:  # rows may be where no public one is
-                extra = _box_rows(generator, *bounds, int(_BOX_SHARE * len(sample)))
-                sample = generator.permutation(np.concatenate([sample, extra]))
-        return (low, high), Targets(low=low_y, high=high_y), sample, near
+        return (low, high), Targets(low=low_y, high=high_y)
 
-    def _declared(
-        self, generator: np.random.Generator, source: RowSource, rows: int
-    ) -> tuple[tuple[FloatArray, FloatArray], Targets, FloatArray, FloatArray]:
-        """The same where columns were declared: numbers in [0, 1], and indicators."""
-        assert self.schema is not None
-        if self.y_bounds is not None:
-            low_y, high_y = checked_bounds("y_bounds", self.y_bounds, source.outputs)
-        else:
-            low_y, high_y = (each[: source.outputs] for each in source.ranges()[2:])
-        low, high = np.zeros(source.columns), np.ones(source.columns)
+    def _public(
+        self,
+        generator: np.random.Generator,
+        box: tuple[FloatArray, FloatArray],
+        columns: int,
+        rows: int,
+    ) -> tuple[FloatArray, FloatArray | None]:
+        """The public sample, and the public rows of it that coordinates suit, if any."""
         wanted = max(_FEWEST_LAW, min(_MOST_LAW, _LAW_SHARE * rows))
-        sample = schema_rows(self.schema, generator, wanted)
-        if self.public_rows is not None:
+        filled = _box_rows(generator, *box, wanted)
+        if self.schema is not None:
+            filled = schema_rows(self.schema, generator, wanted)
+        if self.public_rows is None:
+            return filled, None
+        if self.schema is not None:
             public = encoded(self.public_rows, self.schema)
-            public = generator.permutation(public[np.isfinite(public).all(axis=1)])[:_MOST_LAW]
-            extra = sample[: max(1, int(_BOX_SHARE * len(public)))]
-            sample = generator.permutation(np.concatenate([public, extra]))
-        return (low, high), Targets(low=low_y, high=high_y), sample, sample
+            public = public[np.isfinite(public).all(axis=1)]
+        else:
+            public = _checked_rows(self.public_rows, columns)
+        near = generator.permutation(public)[:_MOST_LAW]
+        if self.X_bounds is None and self.schema is None:
+            return near, near
+        # Rows may be where no public one is.
+        if self.schema is None:
+            filled = _box_rows(
+                generator, *checked_bounds("X_bounds", self.X_bounds, columns), wanted
+            )
+        extra = filled[: max(1, int(_BOX_SHARE * len(near)))]
+        return generator.permutation(np.concatenate([near, extra])), near
+
+
+def count(table: TableColumns, layout: CountLayout, X: FloatArray, y: FloatArray) -> IntArray:
+    """Counts of the cells of some rows; a row that is not made of numbers has none."""
+    cells = table.cells(X)
+    return layout.total(np.where(finite_rows(X, y)[:, None], cells, -1.0), y)
 
 
 def _box_rows(

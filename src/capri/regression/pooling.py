@@ -11,6 +11,11 @@ with ``M`` the covariance it released and noise of covariance
 privacy noise on the vector, what the noise ``V`` on ``M`` does to it, and noise in y. A stage that
 tells tails has two such vectors, of ``slope b - h`` and of ``(1 - slope) b + h``, with noise in y
 that is correlated and a skew ``h`` that is not known (:mod:`capri.regression.decode`).
+
+Stages over the same rows share their noise in y. With gate noise of variances ``sigma_i^2`` on the
+same features, ``g_i = M b + e + n_i`` are best averaged by ``w_i = sigma_i^-2``, whatever ``e`` is,
+and the average has the variance ``s^2 M + 1 / sum w_i``. So has that of independent releases with
+``s^2 M sum(w) / w_i`` in place of ``s^2 M``: each stage speaks for its share of the rows.
 Post-processing of what left the gate.
 """
 
@@ -163,19 +168,20 @@ def decode(
     guess = np.zeros(prior.rank), start
     weights, noise_variance = prior.expected, ceiling
     most = _spread_of_targets(readings[0], output)
+    shares = _shares_of_rows(readings, output)
     tails: list[Tail | None] = []
     for number in range(_ROUNDS + 1):
         if number:
             found = _residual_variance(last, output, guess, noise_variance, tails[-1])
-            share = 1.0 if tails[-1] is None else tails[-1].share
-            noise_variance = min(float(np.clip(found, 1e-8 * ceiling, ceiling)) / share, 1.0)
+            near = 1.0 if tails[-1] is None else tails[-1].share
+            noise_variance = min(float(np.clip(found, 1e-8 * ceiling, ceiling)) / near, 1.0)
         settled = number not in (0, 1, _ROUNDS)  # what takes longest, and then hardly changes
         if not settled:
             tails = [read_tail(reading, output, start, guess) for reading in readings]
         pooled = _Pooled(
             tuple(
-                _Told.of(reading, output, tail, noise_variance, guess)
-                for reading, tail in zip(readings, tails, strict=True)
+                _Told.of(reading, output, tail, noise_variance / share, guess)
+                for reading, tail, share in zip(readings, tails, shares, strict=True)
             ),
             noise_variance,
         )
@@ -190,6 +196,14 @@ def decode(
         return pooled.estimate(covariance)
     chances = prior.plausible(pooled.information, pooled.vector, weights, most)
     return _with_misfit(_mixed(pooled, prior, chances), pooled.told, start)
+
+
+def _shares_of_rows(readings: Sequence[StageReading], output: int) -> FloatArray:
+    """For how much of its rows each stage speaks: ``w_i / sum w`` of the stages over them."""
+    plans = [reading.result.plan for reading in readings]
+    weights = np.array([plan.share / float(plan.reach[output]) ** 2 for plan in plans])
+    tables = np.array([plan.table for plan in plans])
+    return np.asarray(weights / [weights[tables == each].sum() for each in tables])
 
 
 def _spread_of_targets(reading: StageReading, output: int) -> float | None:

@@ -2,7 +2,7 @@
 
 ``theta ~ N(0, sum_k t_k S_k)``. A kernel that was told is a single candidate, the identity in the
 orthonormal coordinates of its own space; ``kernel="auto"`` has those of a
-:class:`~capri.family.TableFamily`. Both choose ``log t`` by the same evidence.
+:class:`~capri.regression.family.TableFamily`. Both choose ``log t`` by the same evidence.
 """
 
 from dataclasses import dataclass, replace
@@ -11,10 +11,10 @@ from functools import cached_property
 import numpy as np
 
 from capri.arrays import FloatArray
-from capri.family import TableFamily
 from capri.family.evidence import Cap, best_weights, doubt_of
 from capri.family.plausible import plausible_weights
 from capri.features import Basis
+from capri.regression.family import RowBasis, TableFamily
 
 # Directions of which a release tells less than this share of what is expected do not vote.
 _NEGLIGIBLE = 1e-3
@@ -25,6 +25,8 @@ _SPREAD, _COMMON, _ROUGH = 2.0, 2.0, 6.0
 _PRIOR_TO_FUNCTION = 2.0
 # How many times larger or smaller functions may be over the realised law than over the public one.
 _MOST_UNLIKE = 64.0
+# Mean squares that are expected of the constant and of the rest of a function, in half ranges of y.
+_CONSTANT, _REST = 0.3, 0.02
 # Draws of plausible weights: many coordinates take long, and have many rows behind them.
 _DRAWS, _FEWER_DRAWS, _MANY = 32, 16, 100
 
@@ -152,12 +154,13 @@ class FunctionPrior:
         return np.linalg.solve(lower.T, axes * root), axes.T @ (lower.T @ vector) / root
 
     def left_out(
-        self, basis: Basis, rows: FloatArray, v: FloatArray, weights: FloatArray
+        self, basis: RowBasis, rows: FloatArray, v: FloatArray, weights: FloatArray
     ) -> FloatArray:
         """Variance at each row of what the basis cannot express."""
-        if self.family is None:
+        if isinstance(basis, Basis):
             return np.asarray(np.exp(weights[0]) * basis.residual(rows, v))
-        return self.family.left_out(rows, np.exp(weights))
+        assert self.family is not None
+        return np.full(len(rows), self.family.left_out(np.exp(weights)))
 
     def shares(self, weights: FloatArray) -> dict[str, float]:
         """The share of ``E f^2`` of each candidate, by name."""
@@ -176,9 +179,12 @@ def told_prior(rank: int, scale: float) -> FunctionPrior:
     return FunctionPrior(rank=rank, expected=np.log(np.array([scale])))
 
 
-def family_prior(family: TableFamily, second_moment: float) -> FunctionPrior:
-    """Of a family, where ``E f^2`` is expected to be this."""
-    shares = family.shares / family.shares.sum()
-    return FunctionPrior(
-        rank=family.basis.rank, expected=np.log(shares * second_moment), family=family
-    )
+def family_prior(family: TableFamily) -> FunctionPrior:
+    """Of a family: a mean anywhere between the bounds of y, and little beside.
+
+    Few rows must not be read as a function: rows that tell of one tell how large it is, too.
+    """
+    constant = np.array(family.names) == "constant"
+    rest = float(family.shares[~constant].sum())
+    expected = np.where(constant, _CONSTANT, _REST * family.shares / rest)
+    return FunctionPrior(rank=family.basis.rank, expected=np.log(expected), family=family)

@@ -6,9 +6,8 @@ not depend on how rows were cut or who added them.
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from hashlib import blake2b
 from importlib import import_module
-from itertools import accumulate, chain
+from itertools import chain
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
@@ -20,46 +19,40 @@ from capri.errors import ConfigurationError, DataError
 from capri.regression.tables import finite_rows, frame_of
 
 Check = Callable[[Any, Any], "Block"]
-Job = Callable[[FloatArray, FloatArray, int], IntArray]
+Job = Callable[[FloatArray, FloatArray], IntArray]
 Block = tuple[FloatArray, FloatArray]
 Tables = Callable[[], Iterator[tuple[Any, Any]]]
 Ranges = tuple[FloatArray, FloatArray, FloatArray, FloatArray]
-# A pass over all blocks: what a step makes of each block and its place, joined several at a time.
-Fold = Callable[[Callable[[Block, int], Any], Callable[[list[Any]], Any]], Any]
+# A pass over all blocks: what a step makes of each block, joined several at a time.
+Fold = Callable[[Callable[[Block], Any], Callable[[list[Any]], Any]], Any]
 _PARQUET_ROWS = 1 << 16
 # Sums joined at once: no worker holds more.
 _JOINED = 8
 _CHANGED = (
-    "the rows changed between passes, so one row could be in two stages: give a list, an array, "
-    "chunks or Dask partitions in a fixed order, or use partial_fit, which reads rows once"
+    "there were other rows in a further pass, and their number is public: give a list, an array, "
+    "chunks or Dask partitions that stay, or use partial_fit, which reads rows once"
 )
 
 
 class RowSource:
-    """Rows that can be read several times; ``rows`` is their number.
-
-    Stages take rows by their number. Rows that change places between passes could be in two
-    stages and spend the budget twice, so every pass must read the blocks that the first one read:
-    each is compared by a digest, made where its rows are summed.
-    """
+    """Rows that can be read several times; ``rows`` is their number."""
 
     def __init__(self, fold: Fold) -> None:
         self._fold = fold
-        read = fold(partial(_read, _shape), partial(_joined, _in_order))
-        if read is None:
+        shapes = fold(_shape, _in_order)
+        if shapes is None:
             raise DataError("there are no rows: give at least one chunk (X, y)")
-        shapes, self._digests = read
         if len({shape[1:] for shape in shapes}) > 1:
             raise DataError(
                 "all chunks and partitions must have the same number of columns in X and in y"
             )
-        sizes = [shape[0] for shape in shapes]
-        self.rows, self._starts = sum(sizes), [0, *accumulate(sizes)]
+        self.rows = sum(shape[0] for shape in shapes)
+        self._shapes = shapes
         self.columns, self.outputs = shapes[0][1:]
 
     def total(self, job: Job) -> IntArray:
-        """Sum of ``job(X, y, number of the first row)`` over all blocks."""
-        return np.asarray(self._again(partial(_run, job, self._starts), partial(np.sum, axis=0)))
+        """Sum of ``job(X, y)`` over all blocks."""
+        return np.asarray(self._again(partial(_run, job), partial(np.sum, axis=0)))
 
     def ranges(self) -> Ranges:
         """Smallest and largest value of every column of X and of y: not private."""
@@ -69,10 +62,10 @@ class RowSource:
         low_x, high_x, low_y, high_y = found
         return low_x, high_x, low_y, high_y
 
-    def _again(self, step: Callable[[Block, int], Any], join: Callable[[list[Any]], Any]) -> Any:
-        """One more pass; fails at its end when it was not the same as the first."""
+    def _again(self, step: Callable[[Block], Any], join: Callable[[list[Any]], Any]) -> Any:
+        """One more pass; fails at its end when blocks had other shapes than in the first."""
         found = self._fold(partial(_read, step), partial(_joined, join))
-        if found is None or found[1] != self._digests:
+        if found is None or found[1] != self._shapes:
             raise DataError(_CHANGED)
         return found[0]
 
@@ -80,10 +73,10 @@ class RowSource:
 def _in_turn(blocks: Callable[[], Iterator[Block]]) -> Fold:
     """One block after the other, of a function that gives them anew whenever it is called."""
 
-    def fold(step: Callable[[Block, int], Any], join: Callable[[list[Any]], Any]) -> Any:
+    def fold(step: Callable[[Block], Any], join: Callable[[list[Any]], Any]) -> Any:
         found = None
-        for place, block in enumerate(blocks()):
-            part = step(block, place)
+        for block in blocks():
+            part = step(block)
             found = part if found is None else join([found, part])
         return found
 
@@ -106,8 +99,8 @@ def _where_they_are(X: Any, y: Any, check: Check) -> Fold:
         )
     blocks = [dask.delayed(check)(*pair) for pair in zip(lefts, rights, strict=True)]
 
-    def fold(step: Callable[[Block, int], Any], join: Callable[[list[Any]], Any]) -> Any:
-        parts = [dask.delayed(step)(block, place) for place, block in enumerate(blocks)]
+    def fold(step: Callable[[Block], Any], join: Callable[[list[Any]], Any]) -> Any:
+        parts = [dask.delayed(step)(block) for block in blocks]
         while len(parts) > 1:
             groups = range(0, len(parts), _JOINED)
             parts = [dask.delayed(join)(parts[start : start + _JOINED]) for start in groups]
@@ -218,33 +211,29 @@ def parquet_blocks(path: str | PathLike[str], targets: str | list[str]) -> Table
 # -- steps of a pass, and how their results are joined ---------------------------------------------
 
 
-def _read(step: Callable[[Block, int], Any], block: Block, place: int) -> tuple[Any, list[bytes]]:
-    """What a step makes of a block, and what the block was read as."""
-    seen = blake2b(digest_size=32)
-    for table in block:
-        seen.update(np.ascontiguousarray(table).reshape(-1).data)
-    return step(block, place), [seen.digest()]
+def _read(step: Callable[[Block], Any], block: Block) -> tuple[Any, list[tuple[int, int, int]]]:
+    """What a step makes of a block, and of which shape the block was."""
+    return step(block), _shape(block)
 
 
-def _joined(join: Callable[[list[Any]], Any], parts: list[Any]) -> tuple[Any, list[bytes]]:
-    found, digests = zip(*parts, strict=True)
-    return join([*found]), _in_order([*digests])
+def _joined(join: Callable[[list[Any]], Any], parts: list[Any]) -> tuple[Any, list[Any]]:
+    found, shapes = zip(*parts, strict=True)
+    return join([*found]), _in_order([*shapes])
 
 
 def _in_order(parts: list[list[Any]]) -> list[Any]:
     return [*chain.from_iterable(parts)]
 
 
-def _shape(block: Block, place: int) -> list[tuple[int, int, int]]:
+def _shape(block: Block) -> list[tuple[int, int, int]]:
     return [(len(block[0]), block[0].shape[1], block[1].shape[1])]
 
 
-def _run(job: Job, starts: list[int], block: Block, place: int) -> IntArray:
-    """The sum of a block; one that the first pass did not read is refused at the end of this."""
-    return job(*block, starts[min(place, len(starts) - 1)])
+def _run(job: Job, block: Block) -> IntArray:
+    return job(*block)
 
 
-def _ranges(block: Block, place: int) -> Ranges:
+def _ranges(block: Block) -> Ranges:
     """Of the rows that count; empty ranges where there are none."""
     X, y = (table[finite_rows(*block)] for table in block)
     low, high = partial(np.min, axis=0, initial=np.inf), partial(np.max, axis=0, initial=-np.inf)

@@ -1,8 +1,8 @@
-"""A stage: some rows of the data, how they are encoded, and what their release tells.
+"""A stage: how the rows of the data are encoded, and what their release tells.
 
-Every row belongs to one stage, so every stage may spend the full budget (parallel composition).
-A later stage encodes what the estimate of the earlier ones missed: its targets are smaller, and
-with them the noise.
+Every row is in every stage, and each stage has a share of ``mu^2`` that was fixed before the first
+(:mod:`capri.privacy.ledger`). A later stage encodes what the estimate of the earlier ones missed:
+its targets are smaller, and with them the noise.
 
 The bits of a row do not depend on who else is in its batch. BLAS adds up in an order that depends
 on the size of a batch, but whole numbers are not rounded: with kernel values ``|k| <= 2^a`` and a
@@ -23,11 +23,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from capri.arrays import BoolArray, FloatArray, IntArray
-from capri.features import LowRankFeatures, row_by_row
+from capri.arrays import FloatArray, IntArray
+from capri.features import row_by_row
 from capri.kernels import Constant, Sum
 from capri.privacy.moments import BLOCK_ROWS, MomentLayout
-from capri.privacy.sphere import mix
+from capri.regression.family import RowBasis, TableBasis
 from capri.regression.tables import finite_rows
 
 _EXACT = 53
@@ -40,7 +40,6 @@ MARGIN = 10.0
 _WHOLE, _FARTHEST = 2.0, 6.0
 # Features may be rounded this many units of their grid before they come to it.
 _UNITS = 4.0
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,36 +85,35 @@ class WholeProduct:
         return np.asarray(found)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Lot:
-    """Which rows a stage takes: those whose public lot falls between ``low`` and ``high``.
+@dataclass(frozen=True, eq=False)
+class StageFeatures:
+    """``psi(x) = A^T v(x)``: coordinates of a basis, whitened."""
 
-    The lot of a row is a hash of its number and a public salt, so that stages are mixed whatever
-    the order of the rows is, and every worker finds the same rows without talking to others.
-    """
+    basis: RowBasis
+    whitening: FloatArray
 
-    salt: int
-    low: float
-    high: float
+    @cached_property
+    def to_whitened(self) -> FloatArray:
+        """``T A``: from the rows of the basis to ``psi``."""
+        return np.ascontiguousarray(self.basis.transform @ self.whitening)
 
-    def takes(self, start: int, count: int) -> BoolArray:
-        """Which of the rows ``start, ..., start + count - 1`` belong to the stage."""
-        if (self.low, self.high) == (0.0, 1.0):
-            return np.ones(count, dtype=np.bool_)
-        number = np.arange(start, start + count, dtype=np.uint64)
-        lot = mix((number + np.uint64(self.salt)) * _GOLDEN) / 2.0**64
-        return np.asarray((self.low <= lot) & (lot < self.high))
+    @cached_property
+    def bound(self) -> tuple[float, float] | None:
+        """``c`` and ``b`` such that rows of the basis lie within ``c +- b``; None if not known."""
+        if isinstance(self.basis, TableBasis):
+            return 0.0, 1.0
+        diagonal = self.basis.kernel.constant_diagonal
+        if diagonal is None:
+            return None
+        # |k - c| <= k(x, x) - c where a constant c is part of the kernel.
+        kernel = self.basis.kernel
+        level = kernel.left if isinstance(kernel, Sum) else None
+        centre = level.variance if isinstance(level, Constant) else 0.0
+        return centre, diagonal - centre
 
-    def rows(self, total: int) -> int:
-        """How many of ``total`` rows belong to the stage."""
-        step = 1 << 20
-        return sum(
-            int(self.takes(start, min(step, total - start)).sum())
-            for start in range(0, total, step)
-        )
-
-
-EVERYONE = Lot(salt=0, low=0.0, high=1.0)
+    def whitened_block(self, rows: FloatArray) -> FloatArray:
+        """``psi`` of many public rows at once."""
+        return np.asarray(self.basis.rows(rows) @ self.to_whitened)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -154,18 +152,25 @@ class StagePlan:
     and no bias. ``baseline`` are coefficients on the pivots, one column per output; ``reach`` is
     the largest residual ``r`` that the target tells alone. A larger one turns the pair
     ``(t, u)`` on the unit circle so that still ``reach t + tail u = r``, up to ``farthest``.
+    Stages of one ``table`` are over the same rows, and ``share`` is theirs of ``mu^2``.
     """
 
     number: int
-    lot: Lot
     rows: int
-    features: LowRankFeatures
+    features: StageFeatures
     clip_norm: float
     box: tuple[FloatArray, FloatArray]
     targets: Targets
     baseline: FloatArray
     reach: FloatArray
     layout: MomentLayout
+    table: int = 1
+    share: float = 1.0
+
+    @property
+    def stage(self) -> int:
+        """Its number among the releases of the same rows: counts of columns are 0."""
+        return self.number if self.share < 1 else 0
 
     @property
     def unit(self) -> FloatArray:
@@ -209,22 +214,16 @@ class StagePlan:
     @cached_property
     def _whole(self) -> WholeProduct | None:
         """The product in whole numbers where noise hides what it rounds."""
-        kernel = self.features.kernel_basis.kernel
-        bound = kernel.constant_diagonal
-        if bound is None or self.layout.noise_units == 0:
+        within = self.features.bound
+        if within is None or self.layout.noise_units == 0:
             return None
-        # |k - c| <= k(x, x) - c where a constant c is part of the kernel.
-        level = kernel.left if isinstance(kernel, Sum) else None
-        centre = level.variance if isinstance(level, Constant) else 0.0
+        centre, bound = within
         tolerance = _UNITS * self.clip_norm / self.layout.level
-        return WholeProduct.of(
-            self.features.to_whitened, bound - centre, centre=centre, tolerance=tolerance
-        )
+        return WholeProduct.of(self.features.to_whitened, bound, centre=centre, tolerance=tolerance)
 
     def _encoded(self, X: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
         """The contributions of rows of finite numbers."""
-        basis = self.features.kernel_basis
-        kernel = basis.kernel(np.clip(X, *self.box), basis.pivots)
+        kernel = self.features.basis.rows(np.clip(X, *self.box))
         whole = self._whole
         psi = row_by_row(kernel, self.features.to_whitened) if whole is None else whole(kernel)
         residual = self.targets.scaled(y)
@@ -243,12 +242,11 @@ class StagePlan:
         pairs = turned(np.abs(residual), self.reach, self.farthest)
         return np.asarray(np.concatenate(pairs, axis=1) * np.tile(np.sign(residual), 2))
 
-    def total(self, X: FloatArray, y: FloatArray, start: int) -> IntArray:
-        """Sum over those of these rows that belong to the stage; ``start`` numbers the first."""
+    def total(self, X: FloatArray, y: FloatArray) -> IntArray:
+        """Sum over these rows."""
         total = self.layout.empty()
-        chosen = np.flatnonzero(self.lot.takes(start, len(X)))
-        for first in range(0, len(chosen), BLOCK_ROWS):
-            rows = chosen[first : first + BLOCK_ROWS]
+        for first in range(0, len(X), BLOCK_ROWS):
+            rows = slice(first, first + BLOCK_ROWS)
             total += self.layout.total(*self.contributions(X[rows], y[rows]))
         return total
 

@@ -32,6 +32,7 @@ from capri.privacy.calibration import delivered_epsilon
 from capri.privacy.ledger import Ledger, PriorEvent, ReleaseEvent
 from capri.regression.decode import Model
 from capri.regression.engine import FitEngine, OpenRows, Setting
+from capri.regression.family import cells_of
 from capri.regression.scikit_learn import steps_to_caller, warn_of_leak
 from capri.regression.stage import StagePlan, StageResult
 from capri.schema import Numeric, Schema
@@ -41,6 +42,8 @@ _FALSE_ALARM = 5e-5
 # Rows count for little below this share of what rows of the public law count, and targets are at
 # the ends above this mean square.
 _LITTLE, _AT_ENDS = 0.5, 0.8
+# Targets that vary by less than this share of their range have bounds that are too wide.
+_NARROW = 0.01
 
 
 class Stages(tuple[Row, ...]):
@@ -102,10 +105,8 @@ def named_parts(shares: Mapping[str, float], labels: Sequence[str] | None) -> di
     """Shares of the parts of a function, with the names of columns that have any."""
 
     def named(part: str) -> str:
-        kind, _, place = part.partition(" ")
-        if labels is None or kind not in ("column", "category"):
-            return part
-        return f"{kind} {labels[int(place)]}"
+        kind, _, place = part.rpartition(" ")
+        return part if labels is None or not place.isdigit() else f"{kind} {labels[int(place)]}"
 
     return {named(part): share for part, share in shares.items()}
 
@@ -144,7 +145,8 @@ def _doubts(engine: FitEngine, *, codes: bool) -> Iterator[str]:
     deviations = NormalDist().inv_cdf(1 - _FALSE_ALARM / (1 + engine.setting.outputs))
     ones = np.asarray(np.linalg.lstsq(sample, np.ones(len(sample)), rcond=None)[0], np.float64)
     found, variance, expected = np.sum([_counted(each, sample, ones) for each in results], axis=0)
-    if found + deviations * sqrt(variance) < _LITTLE * expected:
+    missing = found + deviations * sqrt(variance) < _LITTLE * expected
+    if missing:
         yield (
             f"what was released of {rows} rows says that they count for less than half of what "
             "rows like the public ones would: their labels are none of the classes, or their "
@@ -162,6 +164,29 @@ def _doubts(engine: FitEngine, *, codes: bool) -> Iterator[str]:
                 f"= {bounds}, or beyond. That is right for targets that are yes or no; else "
                 "y_bounds are in another unit than y, or far too wide"
             )
+        elif not missing and (used := _used(engine, output, deviations)) < _NARROW:
+            yield (
+                f"what was released says that targets of output {output} vary by less than "
+                f"{used:.1g} of the range of y_bounds: narrower bounds, if they are known without "
+                "the data, would bring as much less noise"
+            )
+
+
+def _used(engine: FitEngine, output: int, deviations: float) -> float:
+    """At most this share of their range do targets vary by: a deviation, over the whole range.
+
+    Residuals of the last stage, with their noise on the safe side, and the function over the law.
+    """
+    reading, estimate = engine.readings[-1], engine.estimates[output]
+    result = reading.result
+    told = [(result.squares, result.noise[2])]
+    if result.tail_squares is not None:
+        told.append((result.tail_squares, result.tail_noise[2]))
+    # (T + U)^2 <= 2 (T^2 + U^2)
+    residual = 2 * sum(max(float(s[output] + deviations * n[output]), 0.0) for s, n in told)
+    centred = engine.law.centred
+    function = estimate.mean @ centred @ estimate.mean + np.sum(centred * estimate.covariance)
+    return sqrt(residual / reading.rows + float(function)) / 2
 
 
 def _weights(result: StageResult, sample: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -214,6 +239,7 @@ def _setting_digest(setting: Setting) -> str:
         values,
         {
             "pivots": setting.basis.pivots,
+            "cells": cells_of(setting.basis),
             "transform": setting.basis.transform,
             "box.low": setting.box[0],
             "box.high": setting.box[1],
@@ -226,7 +252,7 @@ def _setting_digest(setting: Setting) -> str:
 def _plan_digest(plan: StagePlan) -> str:
     values = {
         "number": plan.number,
-        "lot": asdict(plan.lot),
+        "table": plan.table,
         "rows": plan.rows,
         "clip_norm": plan.clip_norm,
         "layout": asdict(plan.layout),
@@ -240,8 +266,8 @@ def _plan_digest(plan: StagePlan) -> str:
 def earlier_events(before: Any, fresh: Any) -> tuple[ReleaseEvent, ...]:
     """Releases of the fits before the fresh one, and a word about what they add up to.
 
-    Of each fit the most expensive: nobody is in two of its stages. Gaussian releases of the same
-    people compose by ``mu^2 = sum mu_i^2``.
+    Of each fit what it cost those whom it cost most, all stages over their rows together. Gaussian
+    releases of the same people compose by ``mu^2 = sum mu_i^2``.
     """
     past: tuple[ReleaseEvent, ...] = tuple(getattr(before, "past_events_", ()))
     ledger = getattr(before, "ledger_", None)
@@ -260,7 +286,7 @@ def earlier_events(before: Any, fresh: Any) -> tuple[ReleaseEvent, ...]:
 
 def _costliest(ledger: Ledger) -> tuple[ReleaseEvent, ...]:
     """What a fit cost those whom it cost most."""
-    return tuple(sorted(ledger.events, key=lambda event: -event.mu)[:1])
+    return tuple(sorted(ledger.together, key=lambda event: -event.mu)[:1])
 
 
 def one_account(parts: Sequence[Ledger | None]) -> Ledger | None:
@@ -274,8 +300,9 @@ def one_account(parts: Sequence[Ledger | None]) -> Ledger | None:
         if part is None:
             return None
         whole = whole or Ledger(part.budget)
+        before = max((event.epoch for event in whole.events), default=0)
         for event in part.events:
-            whole.record(replace(event, epoch=len(whole.events) + 1))
+            whole.record(replace(event, epoch=before + event.epoch))
     return whole
 
 
@@ -300,7 +327,7 @@ def fit_prior(model: Model, ledger: Ledger | None, engine: FitEngine) -> Prior:
     inside = generator.uniform(*model.box, size=(4 * basis.rank, len(model.box[0])))
     pairs = np.concatenate([np.clip(basis.pivots, *model.box), inside])
     matrix, targets = observed(
-        basis,
+        basis,  # type: ignore[arg-type]  # of which coordinates are asked for, and nothing else
         pairs,
         (vectors * np.maximum(values, 0.0)) @ vectors.T,
         inverse @ estimate.mean,

@@ -56,7 +56,11 @@ def checked_features(estimator: Any, X: Any, schema: Schema | None = None) -> Fl
     """Rows of a prediction, with the columns of the fit."""
     known = getattr(estimator, "n_features_in_", None)
     features = encoded(X, schema, estimator, width=known)
-    validate_data(estimator, _shown(X, features, schema), skip_check_array=True, reset=False)
+    shown = _shown(X, features, schema)
+    names = [*getattr(estimator, "feature_names_in_", ())]
+    if schema is not None and hasattr(X, "columns") and sorted(names) == sorted(names_of(X)):
+        shown = X[names]  # declared columns are found by their names, whatever their order
+    validate_data(estimator, shown, skip_check_array=True, reset=False)
     return features
 
 

@@ -187,6 +187,11 @@ class Application:
             missing = RefusalError(404, "there is nothing here: see /v1/openapi.json")
             await respond(response_to(missing), send)
 
+    def hurry(self, seconds: float) -> None:
+        """Tell who waits for longer than this what became of it: the service is to end."""
+        for batcher in self.handlers.batchers:
+            batcher.hurry(seconds)
+
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         """From the start of the server to its end."""
         await receive()

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from capri.errors import ConfigurationError
+from capri.files import secret
 
 Headers = dict[bytes, bytes]
 
@@ -34,6 +35,7 @@ _LOCAL = ("localhost", "127.0.0.1", "[::1]")
 _FORWARDED = re.compile(
     rb"(x-)?forwarded(-.*)?|via|x-real-ip|(x-)?(cluster-)?client-ip|(true|cf)-.*ip|x-original-.*"
 )
+LARGE = 64 << 10  # bytes of a body that is out of the ordinary
 _KEPT = 100_000  # decisions whose rewards are surely counted
 
 _log = logging.getLogger("capri.service")
@@ -101,7 +103,7 @@ class KeyRing:
         self._state: tuple[int, int, int] | None = None
         self._looked = -_EVERY
         self._told = False
-        self._fixed = read_keys(os.environ.get(ENVIRONMENT, ""), ENVIRONMENT)
+        self._fixed = read_keys(secret(ENVIRONMENT) or "", ENVIRONMENT)
         self._keys = list(self._fixed)
         if file is not None and file.exists():
             self._read(file)
@@ -166,19 +168,24 @@ def add_key(file: Path, name: str, roles: Iterable[str]) -> str:
 class ServiceLimits:
     """What one request, one key and one process may ask for: public.
 
-    Sizes in bytes, times in seconds, a rate in items (decisions or rewards) a second and key.
+    Sizes in bytes, times in seconds, a rate in items (decisions or rewards) a second and key;
+    ``rate_bytes`` is for bodies that are large, see :meth:`Guard.admit_bytes`. ``connections``: of
+    one process. ``deepest``: levels of a list of visits that are read; those of one visit are one
+    less. No cell that means anything is a list, so what lies deeper costs nobody any time.
     ``waiting`` items of ``waiting_bytes`` in all may wait in one micro-batcher. ``rewards_each``:
     of one decision, those that go on to what others share; a process counts by itself.
     """
 
     largest_body: int = 1 << 20
     largest_batch: int = 1000
-    deepest: int = 32
+    deepest: int = 4
     header_seconds: float = 10.0
     body_seconds: float = 10.0
     idle_seconds: float = 60.0
     answer_seconds: float = 10.0
     rate: float = 20_000.0
+    rate_bytes: float = float(32 << 20)
+    connections: int = 512
     waiting: int = 20_000
     waiting_bytes: int = 32 << 20
     rewards_each: int = 100
@@ -296,8 +303,23 @@ class Guard:
 
     def admit(self, holder: Holder, items: int) -> None:
         """Refuse more items a second than a key may have."""
-        bucket = self._buckets.get(holder.name)
-        if bucket is None:
-            bucket = self._buckets[holder.name] = Bucket(self.limits.rate)
-        if not bucket.take(items, time.monotonic()):
+        if not self._bucket(holder.name, self.limits.rate).take(items, time.monotonic()):
             raise RefusalError(429, f"at most {self.limits.rate:g} items a second", wait=1)
+
+    def admit_bytes(self, holder: Holder, size: int) -> None:
+        """Refuse more bytes a second than a key may send in large bodies.
+
+        How large a body is follows from private values, so it must not refuse others of the usual
+        size: only large ones are counted, and only large ones are refused.
+        """
+        rate = self.limits.rate_bytes
+        if size > LARGE and not self._bucket(f"{holder.name} bytes", rate).take(
+            size, time.monotonic()
+        ):
+            raise RefusalError(429, f"at most {rate:g} bytes a second in large bodies", wait=1)
+
+    def _bucket(self, name: str, rate: float) -> Bucket:
+        found = self._buckets.get(name)
+        if found is None:
+            found = self._buckets[name] = Bucket(rate)
+        return found

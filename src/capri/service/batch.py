@@ -15,9 +15,9 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from itertools import islice
-from math import inf
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import Any
@@ -91,8 +91,6 @@ class MicroBatcher:
         self._asked: dict[_Ticket, None] = {}
         self._queue: SimpleQueue[_Ticket | None] = SimpleQueue()
         self.waiting = self.waiting_bytes = 0
-        # When the store last failed a request, and last did what one asked: for readiness.
-        self.failed = self.done = -inf
         self._states = Lock()
         self._loop = asyncio.get_running_loop()
         self._threads = [
@@ -144,7 +142,6 @@ class MicroBatcher:
         overdue = self._loop.time() - self.limits.answer_seconds
         for ticket in list(self._asked):
             if ticket.asked < overdue:
-                self.failed = time.monotonic()
                 note(logging.WARNING, _SLOW)
                 self._refuse(ticket, _LATE)
                 if not ticket.future.done():
@@ -157,6 +154,11 @@ class MicroBatcher:
         with suppress(Exception):
             await leave()
         self._refuse(ticket, _LEFT)
+
+    def hurry(self, seconds: float) -> None:
+        """Let nobody wait for longer than this."""
+        least = min(seconds, self.limits.answer_seconds)
+        self.limits = replace(self.limits, answer_seconds=least)
 
     def stop(self) -> None:
         """End after what waits."""
@@ -171,10 +173,8 @@ class MicroBatcher:
     ) -> None:
         made = [outcome for each in results.values() for outcome in each]
         if any(isinstance(outcome, StorageError) for outcome in made):
-            self.failed = time.monotonic()
             self.counts["failed"] += 1
         elif any(not isinstance(outcome, BaseException) for outcome in made):
-            self.done = time.monotonic()
             self.counts["done"] += len(made)
         self.seconds.observe(took)
         for ticket in taken:

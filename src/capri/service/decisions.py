@@ -47,6 +47,7 @@ Marks = tuple[str, ...]
 Findings = list[tuple[str, str]]
 Noted = Callable[[Findings], None]
 _LARGEST = sys.float_info.max
+_NAMED = 8  # columns of one context that were not declared and are told to operators
 _FEW = 6  # below it a row at a time is faster
 # An id that was never given and a reward that is late meet the same answer.
 VISIT_STATUSES = [str(status) for status in VisitStatus]
@@ -116,7 +117,9 @@ class ContextReader:
         return rows, marks
 
     def _strangers(self, context: dict[Any, Any]) -> Findings:
-        return [(UNKNOWN_COLUMN, str(name)) for name in context if name not in self._names]
+        """Names that were not declared, the first few: a context may have any number."""
+        strange = (name for name in context if name not in self._names)
+        return [(UNKNOWN_COLUMN, str(name)) for name in islice(strange, _NAMED)]
 
     def _marks(self, found: Findings) -> Marks:
         """What a caller is told: each kind once, no name."""

@@ -56,6 +56,7 @@ class DeviceHandlers:
         self._aggregator, self._guard, self._figures = aggregator, guard, figures
         self._http = http
         self._batcher = MicroBatcher("reports", self._receive, guard.limits)
+        self.batchers = (self._batcher,)
 
     @property
     def routes(self) -> dict[str, Handler]:
@@ -68,7 +69,7 @@ class DeviceHandlers:
             "/v1/admin/close": self._close_epoch,
             "/metrics": metrics_of(partial(public_text, self._figures)),
             "/metrics/live": metrics_of(
-                partial(live_text, self._figures, self._http, [self._batcher], None)
+                partial(live_text, self._figures, self._http, self.batchers, None)
             ),
             "/readyz": readiness(self._figures.check, self._figures.mode),
         }

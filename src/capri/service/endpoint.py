@@ -146,6 +146,7 @@ class Endpoint:
                 if reads:
                     request.kind = self._kind(headers)
                     request.body = await self._body(headers, receive)
+                    self._guard.admit_bytes(request.holder, len(request.body))
                     unread = False
                 response = await self._handler(request)
         except BaseException as problem:

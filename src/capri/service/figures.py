@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from capri.epoch.notice import Notice
+from capri.epoch.plan import Notice
 from capri.errors import CapriError
 from capri.files import json_values
 from capri.local.aggregator import LocalCapri

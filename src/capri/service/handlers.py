@@ -8,7 +8,9 @@ import time
 from collections.abc import Callable
 from functools import partial
 from itertools import compress
+from math import inf
 from pathlib import Path
+from threading import Lock
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -51,8 +53,7 @@ _LONG = 32  # items of a list that goes its own way
 _SMALL = 1 << 10
 # Of a reward beyond those that one decision may have: whether one of them counts is not known.
 _BEYOND = RewardAnswer("uncounted")
-# Seconds for which a store that failed a request is taken to be away, where nobody asks any more.
-_UNREADY = 60.0
+_SOUND = 1.0  # seconds for which a store that took a write is not asked again
 _READY = 2.0  # seconds within which a store answers that is ready
 PUBLIC = ("policy", "epochs", "estimate", "explanation", "certificate", "ledger")
 
@@ -76,6 +77,7 @@ class JointHandlers:
         """Within a running event loop, which micro-batchers answer to."""
         self._policy, self._guard, self._limits = policy, guard, guard.limits
         self._figures, self._file = figures, file
+        self._wrote, self._trying = -inf, Lock()
         schema = policy.contexts.schema
         assert schema is not None  # as every policy file has it
         self.live, self._http = LiveCounts(lambda: policy.problem, schema, http), http
@@ -130,22 +132,27 @@ class JointHandlers:
             each.stop()
 
     def _check(self) -> None:
-        """Raise where the store failed a request and has done nothing that was asked since.
+        """Raise where the store does not take a write, or releases do not go on.
 
-        After a minute without requests it is to be tried again: a proxy may send none meanwhile.
+        One try at a time, and one a second: a store that hangs holds one thread, not all of them.
         """
         self._figures.check()
-        failed = max(each.failed for each in self.batchers)
-        done = max(each.done for each in self.batchers)
-        if failed > done and time.monotonic() - failed < _UNREADY:
-            raise AwayError("the store does what is asked of it no more")
+        if time.monotonic() - self._wrote < _SOUND:
+            return
+        if not self._trying.acquire(blocking=False):
+            raise AwayError("the last try of a write has not come back")
+        try:
+            self._policy.probe()
+            self._wrote = time.monotonic()
+        finally:
+            self._trying.release()
 
     # -- decisions and rewards --------------------------------------------------------------------
 
     async def decide(self, request: Request) -> Response:
         """``POST /v1/decisions``."""
         size = len(request.body)
-        visit = read_one(request.take_body(), DecisionRequest, self._limits.deepest)
+        visit = self._one(request, DecisionRequest)
         self._check_visit(visit)
         self._guard.admit(request.holder, 1)
         if size > _SMALL:
@@ -191,7 +198,7 @@ class JointHandlers:
         """``POST /v1/rewards``: one, or a list."""
         if is_list(request.body):
             return await self._reward_many(request)
-        item = read_one(request.take_body(), RewardRequest, self._limits.deepest)
+        item = self._one(request, RewardRequest)
         self._check_reward(item)
         self._bulk.read_rewards([item])
         outcomes: list[Any] = [item]
@@ -240,6 +247,10 @@ class JointHandlers:
             self._quota.refund(
                 item.id for place, item in both if isinstance(items[place], BaseException)
             )
+
+    def _one(self, request: Request, kind: type[Item]) -> Item:
+        """The item of a body, one level less deep than in a list."""
+        return read_one(request.take_body(), kind, self._limits.deepest - 1)
 
     def _listed(self, request: Request, kind: type[Item]) -> list[Any]:
         """The items of a list, a refusal in the place of each that is none."""
@@ -386,12 +397,16 @@ def metrics_of(text: Callable[[], bytes]) -> Handler:
 def readiness(check: Callable[[], None], mode: Callable[[], dict[str, Any]]) -> Handler:
     """Whether the store serves, and who decides; ``check`` raises where it does not."""
 
+    def look() -> dict[str, Any]:
+        check()
+        return mode()
+
     async def handle(_: Request) -> Response:
         try:
             async with asyncio.timeout(_READY):
-                await asyncio.to_thread(check)
+                told = await asyncio.to_thread(look)
         except (CapriError, TimeoutError):
             return Response(encode({"status": "the store does not serve"}), 503)
-        return Response(encode({"status": "ready", **mode()}))
+        return Response(encode({"status": "ready", **told}))
 
     return handle

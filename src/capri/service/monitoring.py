@@ -14,8 +14,7 @@ from math import sqrt
 from threading import Lock
 from typing import Any
 
-from capri.epoch.notice import Notice
-from capri.epoch.plan import EpochRecord
+from capri.epoch.plan import EpochRecord, Notice
 from capri.epoch.problem import Problem
 from capri.epoch.rewards import RewardScale, RewardTerms
 from capri.schema import Schema

@@ -30,6 +30,7 @@ from capri.errors import (
     KernelWarning,
     StorageError,
 )
+from capri.files import secret
 from capri.service.app import Application
 from capri.service.auth import ENVIRONMENT, KeyRing
 from capri.service.changes import PolicyFile
@@ -41,8 +42,9 @@ Opened = TypeVar("Opened")
 
 # Seconds after which a store that is away is tried again.
 _AGAIN = 1.0
-# Seconds for requests under way when the service is told to stop.
-_PARTING = 10
+# When the service is told to stop, in seconds: who waits for longer is told what became of it; all
+# requests are over; the store is left.
+_PATIENT, _PARTING, _CLOSING = 10.0, 12, 8.0
 # A thread that has waited for the disk goes on within this many seconds.
 _SWITCH = 0.0005
 # Objects that may be made, more than are gone again, before cycles are looked for.
@@ -52,7 +54,7 @@ _PERIOD = 0.5  # seconds after which deadlines of connections are looked at agai
 _LOOK = 0.2  # and after which workers are
 # A worker that ends sooner than this after its start is not started again at once.
 _SOON, _REST = 5.0, 1.0
-_ENDING = 15.0  # seconds for workers to end
+_ENDING = 25.0  # seconds for workers to end
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,7 @@ class Start:
         settings = load_settings(self.file, thorough=False)
         PatientProtocol.header_seconds = settings.limits.header_seconds
         PatientProtocol.body_seconds = settings.limits.body_seconds
+        PatientProtocol.most = settings.limits.connections
         config = uvicorn.Config(
             # Before uvicorn minds the signals: whoever waits may be told to stop.
             opened(lambda: self._application(settings)),
@@ -108,7 +111,7 @@ class Start:
             timeout_keep_alive=int(settings.limits.idle_seconds),
             timeout_graceful_shutdown=_PARTING,
         )
-        server = uvicorn.Server(config)
+        server = EndingServer(config)
         server.run(sockets=[listening])
         if not server.started:  # it ends in silence else
             raise StorageError("the service could not be started: the lines above name the kind")
@@ -123,6 +126,27 @@ class Start:
                 "--insecure-local to try things out on this machine without keys"
             )
         return ring
+
+
+class EndingServer(uvicorn.Server):
+    """Ends within a grace period, whatever the store does.
+
+    A store that hangs holds threads that nothing ends. A process that is killed loses nothing that
+    was acknowledged, so one that has waited for long enough ends itself.
+    """
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End now, or when the grace period is over."""
+        Thread(target=_end_at_last, name="capri-ending", daemon=True).start()
+        if isinstance(self.config.app, Application):
+            self.config.app.hurry(_PATIENT)
+        await super().shutdown(sockets)
+
+
+def _end_at_last() -> None:
+    time.sleep(_PARTING + _CLOSING)
+    _say("capri: ended without the store, which does not answer", sys.stderr)
+    os._exit(1)
 
 
 def _collect_seldom() -> None:
@@ -166,7 +190,7 @@ def open_policy(
     """The policy in its store, filled where it is empty; or the aggregator of a local one."""
     if settings.local:
         return settings.aggregator(store or settings.default_store)
-    key = os.environ.get(STORE_KEY)
+    key = secret(STORE_KEY)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", KernelWarning)  # the page and /v1/policy tell of them
         place = store or settings.default_store
@@ -176,6 +200,7 @@ def open_policy(
             store_key=key_from(key.encode(), STORE_KEY) if key else None,
             rollback_guard=rollback_guard or settings.rollback_guard,
             new_rollback_guard=new_rollback_guard,
+            population=settings.population,
         )
 
 
@@ -330,7 +355,9 @@ def supervise(work: Callable[[socket.socket], None], listening: socket.socket, c
 class PatientProtocol(HttpToolsProtocol):
     """HTTP on a connection, with patience that ends: for headers, for bodies, for their size.
 
-    Closes connections whose headers or body take too long, or headers too much room.
+    Closes connections whose headers or body take too long, or headers too much room. Where there
+    are as many connections as there may be, a new one takes the place of that which has been idle
+    for longest; where none is idle it is closed itself.
 
     uvicorn itself closes those that stay idle between requests. Deadlines are looked at from time
     to time, all at once: a timer for each request would cost more than it is worth.
@@ -338,23 +365,41 @@ class PatientProtocol(HttpToolsProtocol):
 
     header_seconds = 10.0
     body_seconds = 10.0
+    most = 512
     _watched: ClassVar["WeakSet[PatientProtocol]"] = WeakSet()
     _watch: asyncio.TimerHandle | None = None
     _deadline: float | None = None
     _size = 0
+    _heard = 0.0
     _in_headers = True
 
     def connection_made(self, transport: Any) -> None:
         """Begin to wait for the first request."""
         super().connection_made(transport)
+        self._make_room()
         self._deadline = self.loop.time() + self.header_seconds
         cls = PatientProtocol
         cls._watched.add(self)
         if cls._watch is None:
             cls._watch = self.loop.call_later(_PERIOD, _look, self.loop)
 
+    def _make_room(self) -> None:
+        """Close a connection where there would be too many: an idle one, or this."""
+        self._heard = self.loop.time()
+        watched = PatientProtocol._watched
+        if len(watched) >= self.most:
+            idle = [each for each in watched if each._is_idle() and not each.transport.is_closing()]
+            longest = min(idle, key=lambda each: each._heard, default=self)
+            watched.discard(longest)
+            longest.transport.close()
+
+    def _is_idle(self) -> bool:
+        """Whether no request is under way, the first bytes of one aside."""
+        return self.cycle is None or self.cycle.response_complete
+
     def data_received(self, data: bytes) -> None:
         """Count what comes before the end of the headers."""
+        self._heard = self.loop.time()
         super().data_received(data)
         if self._in_headers:
             self._size += len(data)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from capri.checks import is_number
-from capri.epoch.notice import unsaid
+from capri.epoch.plan import unsaid
 from capri.epoch.rewards import AS_ESTIMATED, RewardRule
 from capri.errors import CapriError, ConfigurationError, KernelWarning
 from capri.files import Given, Source, whole_from, write_atomically
@@ -31,7 +31,7 @@ _SHALLOWEST = 4
 # Rounds and functions that a forecast plays.
 _ROUNDS, _FUNCTIONS = 10_000, 3
 _TOP = ("name", "mode", "action", "model", "kernel", "lengthscale", "horizon", "public", "actions",
-        "rollback_guard")  # fmt: skip
+        "rollback_guard", "population")  # fmt: skip
 _TABLES = ("context", "budget", "reward", "users", "epoch", "limits", "options", "service")
 _MODES = ("active", "shadow", "default")
 
@@ -49,6 +49,7 @@ class Settings:
     hosts: tuple[str, ...] = ()
     limits: ServiceLimits = field(default_factory=ServiceLimits)
     rollback_guard: str | None = None
+    population: str | None = None  # in the organisation's ledger, whose address the operator gives
 
     def policy(self, **place: Any) -> Capri:
         """The policy, in its store; its key and its rollback guard are told as the policy is."""
@@ -71,7 +72,8 @@ class Settings:
         given["budget"] = Budget(epsilon=given["budget"].epsilon)  # the sphere keeps delta = 0
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", KernelWarning)  # the page and /v1/policy tell of them
-            return LocalCapri(**given, store=store)
+            population = None if store is None else self.population
+            return LocalCapri(**given, store=store, population=population)
 
     @property
     def local(self) -> bool:
@@ -143,8 +145,9 @@ def settings_of(given: Given, path: Path) -> Settings:
             'rollback_guard is for model = "joint": reports may be public', "rollback_guard"
         )
     settings = Settings(
-        path, name, arguments, offered, mode, default, hosts, limits, rollback_guard
-    )
+        path, name, arguments, offered, mode, default, hosts, limits, rollback_guard,
+        given.text("population") if given.has("population") else None,
+    )  # fmt: skip
     if given.source.thorough:
         _try(settings, given, options)
     return settings

@@ -12,16 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from capri.errors import CapriError, StorageError
-from capri.privacy.budget import Budget, PrivacyModel
+from capri.privacy.budget import Budget, PrivacyModel, UserLimit
 from capri.privacy.ledger import Ledger, ReleaseEvent
-from capri.privacy.users import UserLimit
 from capri.store.codec import Played, unpacked
 from capri.store.rollback import check_newest, first_digest, unknown_store
-from capri.store.schema import VERSION, VERSION_TABLE
 from capri.store.sql import SqlRepository
 from capri.store.sqlite import SqliteDatabase
 from capri.store.transaction import Transaction
-from capri.store.view import LEARNT, OPEN, RELEASED
+from capri.store.view import LEARNT, OPEN, RELEASED, VERSION, VERSION_TABLE
 
 # Sealed values that are opened to see whether the key is theirs.
 _SAMPLE = 100
@@ -92,7 +90,8 @@ class Check:
     def _epochs(self, transaction: Transaction) -> str:
         rows = transaction.rows("SELECT number, first, last, state FROM epochs ORDER BY number")
         _hold([row[0] for row in rows] == list(range(1, len(rows) + 1)), "numbers are missing")
-        for (number, _, last, state), after in zip(rows, [*rows[1:], None], strict=True):
+        for at, (number, _, last, state) in enumerate(rows, start=1):
+            after = rows[at] if at < len(rows) else None
             _hold((state == OPEN) == (last is None), f"epoch {number} is {state} and has an end")
             if after is not None:
                 _hold(last is not None, f"epoch {number} has no end, and others follow")

@@ -34,10 +34,9 @@ from capri.errors import ConfigurationError, StorageError
 from capri.store.codec import blank, owner_of
 from capri.store.repository import Forgotten
 from capri.store.rollback import Checkpoint
-from capri.store.schema import TABLES
 from capri.store.seal import SECRET_BYTES, Seal, checked_key
 from capri.store.transaction import Database, Transaction
-from capri.store.view import OPEN, WAITING, Row, read_digest
+from capri.store.view import OPEN, TABLES, WAITING, Row, read_digest
 
 if TYPE_CHECKING:
     from capri.store.sql import SqlRepository
@@ -52,7 +51,7 @@ _ENDLESS = 1 << 62
 
 
 @dataclass(frozen=True)
-class _Found:
+class UserValues:
     """Where a user's values are; values of others that do not say whose they are."""
 
     decisions: dict[int, list[int]]  # by epoch
@@ -66,21 +65,31 @@ def has_seen(repository: "SqlRepository", digests: Sequence[str]) -> bool:
     return bool(repository.database.read(lambda transaction: transaction.among(sql, digests)))
 
 
-def forget_user(repository: "SqlRepository", digests: Collection[str]) -> Forgotten:
+def forget_user(
+    repository: "SqlRepository", digests: Collection[str], numbers: Collection[int] = ()
+) -> Forgotten:
     """Delete what is kept of the user with this digest, or with one of several.
+
+    ``numbers``: of decisions whose ids the user has shown, where the store knows no users.
 
     All values are opened to find those of the user, which holds up nobody; the transaction that
     deletes them is a short one.
     """
-    found = repository.database.read(lambda transaction: _find(repository, transaction, digests))
+    found = repository.database.read(
+        lambda transaction: find_user(repository, transaction, digests, numbers)
+    )
     if not found.decisions and not found.keys:
         return Forgotten(unowned=found.unowned)
     return repository.database.write(lambda transaction: _delete(repository, transaction, found))
 
 
-def _find(
-    repository: "SqlRepository", transaction: Transaction, digests: Collection[str]
-) -> _Found:
+def find_user(
+    repository: "SqlRepository",
+    transaction: Transaction,
+    digests: Collection[str],
+    numbers: Collection[int] = (),
+) -> UserValues:
+    """Where the values of a user are."""
     decisions: dict[int, list[int]] = {}
     unowned = 0
     for epoch, first, last, _ in transaction.rows(_EPOCHS):
@@ -95,16 +104,20 @@ def _find(
         for number, value in zip(made, values, strict=True):
             owner = owner_of(value)
             unowned += owner is None and value[0] == 0
-            if owner in digests:
+            if owner in digests or number in numbers:
                 decisions.setdefault(epoch, []).append(number)
-    kept = transaction.rows("SELECT digest, secret FROM keys")
+    kept = transaction.rows("SELECT digest, secret, number FROM keys")
     names = [row[0] for row in kept]
     values = repository.rows.seal.open_many("keys", names, "secret", [row[1] for row in kept])
-    keys = [name for name, each in zip(names, values, strict=True) if owner_of(each) in digests]
-    return _Found(decisions, keys, unowned)
+    keys = [
+        row[0]
+        for row, each in zip(kept, values, strict=True)
+        if owner_of(each) in digests or row[2] in numbers
+    ]
+    return UserValues(decisions, keys, unowned)
 
 
-def _delete(repository: "SqlRepository", transaction: Transaction, found: _Found) -> Forgotten:
+def _delete(repository: "SqlRepository", transaction: Transaction, found: UserValues) -> Forgotten:
     """Blank decisions whose epochs still take rewards; rows of a closed epoch are added up."""
     transaction.join_epochs(sorted(found.decisions))
     states = {row[0]: row[3] for row in transaction.rows(_EPOCHS)}  # once all are joined

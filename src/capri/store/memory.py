@@ -15,8 +15,18 @@ from capri.errors import ConfigurationError
 from capri.store.codec import PlainCodec
 from capri.store.memory_rows import MemoryRows
 from capri.store.repository import Forgotten, OwnLock, Repository, drop_laws
-from capri.store.schema import TABLES
-from capri.store.view import CLOSED, LEARNT, OPEN, RELEASED, WAITING, Row, Unit, View, read_view
+from capri.store.view import (
+    CLOSED,
+    LEARNT,
+    OPEN,
+    RELEASED,
+    TABLES,
+    WAITING,
+    Row,
+    Unit,
+    View,
+    read_view,
+)
 from capri.streams import Streams
 
 Result = TypeVar("Result")

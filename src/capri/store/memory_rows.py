@@ -11,7 +11,7 @@ import numpy as np
 from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.epoch.decisions import SHADOW
 from capri.epoch.rewards import ACCEPTED, UNCOUNTED, UNKNOWN
-from capri.privacy.users import UserLimit
+from capri.privacy.budget import UserLimit
 from capri.store.codec import REWARD_DIGEST, Played
 from capri.store.repository import (
     Combined,

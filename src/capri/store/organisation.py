@@ -25,10 +25,9 @@ from time import time
 from typing import Any, NoReturn
 
 from capri.errors import ConfigurationError, StorageError
-from capri.privacy.budget import Budget
+from capri.privacy.budget import Budget, UserId
 from capri.privacy.filters import Charge
 from capri.privacy.ledger import Spending
-from capri.privacy.users import UserId
 from capri.store.book import Book, Entries, Held, Population
 from capri.store.rollback import (
     Checkpoint,

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from capri.epoch.course import Course
-from capri.epoch.history import History, make_room, note_load
 from capri.epoch.problem import Problem
 from capri.epoch.rewards import RewardTerms
 from capri.epoch.storage import (
@@ -32,9 +31,10 @@ from capri.learners.presets import Options
 from capri.learners.prior import Observed, stored_prior
 from capri.privacy.certificate import Certificate
 from capri.privacy.filters import Charge
-from capri.privacy.mechanism import Norm
+from capri.privacy.layout import Norm
 from capri.spaces import Actions, Contexts
 from capri.store.codec import packed, unpacked
+from capri.store.history import History, make_room, note_load
 from capri.store.memory import MemoryRepository
 from capri.store.repository import Repository, kept_version
 from capri.store.reservation import Joined, Reservation, check_ledger, joined_values

@@ -18,11 +18,11 @@ from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.epoch.decisions import DecisionIds
 from capri.epoch.limits import Limits
 from capri.epoch.modes import Operation
+from capri.epoch.plan import ScheduleTerms
 from capri.epoch.problem import Problem, with_actions
 from capri.epoch.rewards import RewardTerms
 from capri.epoch.storage import actions_from_state, actions_state
-from capri.privacy.users import UserLimit
-from capri.schedule import ScheduleTerms
+from capri.privacy.budget import UserLimit
 from capri.spaces import FixedActions
 from capri.store.codec import REWARD_DIGEST, Codec, Played
 from capri.store.rollback import Checkpoint

@@ -1,5 +1,6 @@
 """What one source holds in an organisation's ledger: reserved, planned, released, in this order."""
 
+import os
 from collections.abc import Iterable
 from dataclasses import asdict
 from math import ceil
@@ -11,6 +12,9 @@ from capri.privacy.filters import Charge
 from capri.privacy.ledger import LEARNING, ReleaseEvent
 from capri.store.book import Book, Entries, Held
 from capri.store.organisation import OrganisationLedger
+
+# The variable of the environment that the address of a ledger is taken from.
+LEDGER = "CAPRI_LEDGER"
 
 
 class Reservation:
@@ -78,13 +82,14 @@ class Reservation:
         """Note what a release will cost, before any of its data; and what was released since."""
         self._check(event)
         releases = list(released)
+        later = releases[self._noted :]
         coordinates = 0
         if event.pure(1) is None:
             coordinates = event.rank * ceil(self._composition**2)
 
         def build(book: Book, now: float) -> Entries:
             population = book.population(self.population)
-            entries = [*self._held(book, now, coordinates), *self._releases(book, releases)]
+            entries = [*self._held(book, now, coordinates), *self._releases(book, later)]
             if (self.source, event.epoch, event.purpose) not in book.plans:
                 period = book.period(population, now)
                 entries.append(("plan", self._described(event) | {"period": period}))
@@ -96,8 +101,8 @@ class Reservation:
     def release(self, released: Iterable[ReleaseEvent]) -> None:
         """Note what was released since the last plan; nothing is asked where nothing was."""
         releases = list(released)
-        if len(releases) > self._noted:
-            self.ledger.append(lambda book, now: self._releases(book, releases))
+        if later := releases[self._noted :]:
+            self.ledger.append(lambda book, now: self._releases(book, later))
             self._noted = len(releases)
 
     def _check(self, event: ReleaseEvent) -> None:
@@ -155,11 +160,18 @@ class Joined(NamedTuple):
 def joined(
     ledger: object, population: object, budget: Budget | None, private: bool, stored: bool
 ) -> Joined | None:
-    """The ledger and the population that a source is opened with; None where it has none."""
+    """The ledger and the population that a source is opened with; None where it has none.
+
+    A ledger that is not given is the one at the address in the environment, for services.
+    """
     if ledger is None and population is None:
         return None
+    ledger = ledger or os.environ.get(LEDGER)
     if ledger is None or not isinstance(population, str):
-        raise ConfigurationError("ledger and population go together: give both, or neither")
+        raise ConfigurationError(
+            f"ledger and population go together: give both, or neither; ${LEDGER} may hold the "
+            "address of the ledger"
+        )
     if not isinstance(ledger, OrganisationLedger | str):
         raise ConfigurationError(
             f"ledger must be a capri.OrganisationLedger or its address, got {type(ledger).__name__}"
@@ -188,8 +200,9 @@ def joined_values(joined: Joined | None) -> dict[str, Any]:
 def check_ledger(stored: dict[str, Any], ledger: object, where: str) -> None:
     """Refuse to open a stored source without the ledger that it is in."""
     found = stored.get("ledger")
-    if found is not None and ledger is None:
+    if found is not None and ledger is None and not os.environ.get(LEDGER):
         raise BudgetError(
             f"{where} is under an organisation's ledger (population {found['population']!r}, "
-            f"ledger {found['ledger'][:12]}): give ledger=, or what it releases is not counted"
+            f"ledger {found['ledger'][:12]}): give ledger= or ${LEDGER}, else nobody "
+            "counts what it releases"
         )

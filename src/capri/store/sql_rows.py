@@ -7,7 +7,7 @@ import numpy as np
 
 from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.epoch.rewards import ACCEPTED, UNCOUNTED, UNKNOWN
-from capri.privacy.users import UserLimit
+from capri.privacy.budget import UserLimit
 from capri.store.codec import (
     Played,
     is_counted,

@@ -25,7 +25,6 @@ from time import monotonic, sleep
 from typing import Any, TypeVar
 
 from capri.errors import AwayError, InDoubtError, StorageError
-from capri.store.schema import TABLES, VERSION_TABLE
 from capri.store.transaction import (
     Database,
     Job,
@@ -34,7 +33,7 @@ from capri.store.transaction import (
     empty_store,
     run_jobs,
 )
-from capri.store.view import Row
+from capri.store.view import TABLES, VERSION_TABLE, Row
 
 Result = TypeVar("Result")
 

@@ -29,8 +29,7 @@ from capri.errors import (
     MissingExtraError,
     StorageError,
 )
-from capri.store.schema import TABLES, VERSION, VERSION_TABLE, statements
-from capri.store.view import Row
+from capri.store.view import TABLES, VERSION, VERSION_TABLE, Row, statements
 
 Result = TypeVar("Result")
 
@@ -151,7 +150,8 @@ def empty_store(where: str) -> StorageError:
     """For who wants to open what is still to be filled."""
     return StorageError(
         f"there is no policy at {where}, this store is empty: build the policy with "
-        "Capri(..., store=...) to fill it. Nothing was changed"
+        "Capri(..., store=...) to fill it, or a ledger with OrganisationLedger(..., "
+        "organisation=...). Nothing was changed"
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from capri.arrays import FloatArray, one_blas_thread
 from capri.environments import Environment, TabularEnvironment
-from capri.epoch.notice import unsaid
+from capri.epoch.plan import unsaid
 from capri.errors import CapriError, ConfigurationError
 from capri.files import json_values
 from capri.joint.policy import Capri

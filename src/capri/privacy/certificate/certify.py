@@ -12,13 +12,12 @@ from typing import Any
 
 from capri.checks import is_number
 from capri.errors import BudgetError, ConfigurationError
-from capri.privacy.budget import Budget, PrivacyModel
+from capri.privacy.budget import Budget, PrivacyModel, UserLimit
 from capri.privacy.certificate.beliefs import belief_table, in_words, likely
 from capri.privacy.certificate.document import Certificate, Declaration, filled, words
+from capri.privacy.layout import MECHANISMS, Norm
 from capri.privacy.ledger import LEARNING, Ledger, PriorEvent, Reserved
-from capri.privacy.mechanism import MECHANISMS, Norm
 from capri.privacy.shuffle import Shuffle
-from capri.privacy.users import UserLimit
 from capri.version import version_of
 
 # The libraries that noise and its account rest on.
@@ -209,13 +208,15 @@ def certify_fit(
             "rows, or on rows that it chose by their values. What all of it spent is not known "
             "here. Choose settings on public data, and fit the estimator by itself"
         )
-    mu = max(event.mu for event in ledger.events)
+    spent = ledger.spent
+    assert spent.mu is not None  # every release of a fit is Gaussian
+    mu = spent.mu
     return _certificate(
         ["fit", "refitted"] if earlier_fits else ["fit"],
         ledger.budget,
         belief_table(ledger.budget),
         numbers={
-            "spent": ledger.spent.epsilon,
+            "spent": spent.epsilon,
             "earlier": earlier_fits,
             "owner": "Each row",
             "its": "its",
@@ -223,9 +224,9 @@ def certify_fit(
         noise_multiplier=1 / mu,
         independent_account=independent_account(mu, ledger.budget),
         audit=audit_evidence(audit, "joint", ledger.budget),
-        releases=_releases_of(ledger, epoch="stage", participants="rows"),
+        releases=_releases_of(ledger, epoch="table", participants="rows"),
         in_total=in_total(ledger.reservation),
-        spent=asdict(ledger.spent),
+        spent=asdict(spent),
         declaration=declaration,
         digests=digests,
     )
@@ -314,9 +315,11 @@ def _readiness(late: int) -> str:
 def _releases_of(ledger: Ledger, *, epoch: str, participants: str) -> tuple[dict[str, Any], ...]:
     """One row for each event of a ledger, under the names that its reader knows."""
     shadows = any(event.purpose != LEARNING for event in ledger.events)
+    stages = any(event.stage for event in ledger.events)
     return tuple(
         {
             epoch: event.epoch,
+            **({"stage": event.stage} if stages else {}),
             participants: event.participants,
             "mechanism": event.mechanism,
             "norm": str(event.norm),

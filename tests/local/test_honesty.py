@@ -1,0 +1,108 @@
+"""Reports that were made up: what one of them weighs, and that searching for tokens is noticed."""
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from devices import BUDGET, small_aggregator
+
+import capri
+from capri.local.device import SimulatedRandomness
+from capri.local.honesty import forged_notices, honest_bound, largest_moment
+from capri.local.wire import pack
+from capri.privacy.sphere import DIRECTION_UNITS, directions, randomized, sphere
+
+PAGE = Path(__file__).parents[2] / "docs" / "local.md"
+DIMENSION = 20
+LIMIT = 1 << 20
+
+
+def honest(epsilon: float, count: int, seed: int, *, alike: bool = True) -> tuple[Any, Any]:
+    """Tokens and numbers of real reports; ``alike``: everybody has the same datum, the worst."""
+    generator = np.random.default_rng(seed)
+    data = generator.standard_normal((1 if alike else count, DIMENSION))
+    data *= (LIMIT - 100) / np.linalg.norm(data, axis=1, keepdims=True)
+    rows = np.broadcast_to(np.rint(data), (count, DIMENSION)).astype(np.int64)
+    draws = SimulatedRandomness(seed, np.arange(count))
+    return randomized(rows, LIMIT, sphere(epsilon, DIMENSION), draws)
+
+
+@cache
+def searched(count: int, tries: int) -> tuple[Any, Any]:
+    """Reports of somebody who wants the first axis, the best of so many tokens each."""
+    generator = np.random.default_rng(99)
+    tokens = generator.integers(0, 2**63, (count * tries, 2)).astype(np.uint64)
+    found = directions(tokens, np.zeros(len(tokens), dtype=np.int64), DIMENSION)[:, 0]
+    best = np.abs(found).reshape(count, tries).argmax(axis=1) + tries * np.arange(count)
+    return tokens[best], (found[best] < 0).astype(np.int64)
+
+
+def test_leverage_is_as_the_page_says() -> None:
+    """Of a table by epsilon and coordinates: one over the shrinkage."""
+    rows = re.findall(r"^  \| (\d+) \| ([\d. |]+) \|$", PAGE.read_text(), re.MULTILINE)
+    assert [int(m) for m, _ in rows] == [2, 5, 10, 20, 50, 100, 200]
+    for m, cells in rows:
+        for epsilon, cell in zip((0.5, 1, 2, 4, 8), cells.split("|"), strict=True):
+            assert float(cell) == pytest.approx(1 / sphere(epsilon, int(m)).shrinkage, abs=0.051)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0, 4.0])
+def test_moments_of_honest_reports(epsilon: float) -> None:
+    """``q`` is what it is: along the datum of all, 40,000 reports, four standard errors."""
+    mechanism = sphere(epsilon, DIMENSION)
+    tokens, numbers = honest(epsilon, 40_000, 7)
+    generator = np.random.default_rng(7)
+    datum = generator.standard_normal(DIMENSION)
+    vectors = directions(tokens, numbers // 2, DIMENSION) / DIRECTION_UNITS
+    squares = DIMENSION * (vectors @ (datum / np.linalg.norm(datum))) ** 2
+    error = squares.std() / np.sqrt(len(squares))
+    assert abs(squares.mean() - mechanism.inflation) < 4 * error
+
+
+@pytest.mark.parametrize("alike", [True, False])
+@pytest.mark.parametrize(("epsilon", "count"), [(0.5, 1000), (1.0, 4000), (4.0, 2000)])
+def test_honest_crowds_raise_no_alarm(epsilon: float, count: int, alike: bool) -> None:
+    """Thirty crowds each; the bound is passed once in 10^5 times or less."""
+    for seed in range(30):
+        assert not forged_notices(
+            sphere(epsilon, DIMENSION), *honest(epsilon, count, seed, alike=alike)
+        )
+
+
+def test_three_percent_that_searched_are_noticed() -> None:
+    """At epsilon 1, 480 of 16,000, the best of 4,000 tokens each: in 20 of 20 runs."""
+    mechanism = sphere(1.0, DIMENSION)
+    forged, numbers = searched(480, 4000)
+    for seed in range(20):
+        tokens, honestly = honest(1.0, 15_520, seed, alike=False)
+        mixed = np.concatenate([tokens, forged]), np.concatenate([honestly, numbers])
+        (notice,) = forged_notices(mechanism, *mixed)
+        assert notice.numbers["found"] > notice.numbers["bound"]
+        assert notice.kind == "forged reports"
+
+
+def test_an_aggregator_says_so_and_goes_on() -> None:
+    aggregator = small_aggregator(first_epoch=2000, horizon=None)
+    plan = capri.LocalClient(aggregator.bundle(), BUDGET).opened_bundle.plan
+    assert plan.sphere is not None
+    generator = np.random.default_rng(5)
+    tokens = generator.integers(0, 2**63, (400_000, 2)).astype(np.uint64)
+    found = directions(tokens, np.zeros(len(tokens), dtype=np.int64), plan.dimension)[:, 0]
+    best = np.argsort(-found)[:2000]
+    rows = pack(aggregator.digest, tokens[best], np.zeros(2000, dtype=np.int64))
+    assert not aggregator.notices
+    aggregator.receive_many(rows)
+    assert "forged reports" in [notice.kind for notice in aggregator.notices]
+    assert len(aggregator.epochs) == 1
+
+
+def test_few_reports_say_nothing() -> None:
+    mechanism = sphere(1.0, DIMENSION)
+    tokens = np.zeros((999, 2), dtype=np.uint64)
+    numbers = np.zeros(999, dtype=np.int64)
+    assert not forged_notices(mechanism, tokens, numbers)
+    assert largest_moment(tokens, numbers, DIMENSION) == pytest.approx(DIMENSION)
+    assert honest_bound(mechanism, 10**6) < honest_bound(mechanism, 10**3)

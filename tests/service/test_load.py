@@ -1,0 +1,95 @@
+"""Under load and faults: who hangs, floods or sends strange bodies makes nobody else wait."""
+
+import json
+import signal
+import socket
+import threading
+from pathlib import Path
+
+from capri.service.auth import LARGE, ServiceLimits
+from capri.service.messages import shallow
+from inside import inside, policy_at, run
+from postgres_server import PostgresServer
+from service_process import SOMEBODY, service
+from waiting import PATIENCE, eventually
+
+STRANGE = {f"column {number}": [number] for number in range(8_000)}
+
+
+def test_told_to_end_it_ends_also_while_the_database_hangs(
+    folder: Path, postgres_server: PostgresServer
+) -> None:
+    """Whoever waits is told what became of it, and nothing waits for the store any longer."""
+    with (
+        PostgresServer() as server,
+        server.database() as url,
+        service(folder, environment={"CAPRI_STORE": url}) as shop,
+    ):
+        shop.post("/v1/decisions", {"context": SOMEBODY})
+        server.freeze()
+        answers: list[int] = []
+
+        def ask() -> None:
+            answers.append(shop.ask("POST", "/v1/decisions", {"context": SOMEBODY})[0])
+
+        asking = [threading.Thread(target=ask) for _ in range(5)]
+        for each in asking:
+            each.start()
+        eventually(lambda: shop.ask("GET", "/readyz")[0] == 503)
+        shop.process.send_signal(signal.SIGTERM)
+        shop.process.wait(PATIENCE)
+        for each in asking:
+            each.join(PATIENCE)
+        server.freeze(frozen=False)
+        assert set(answers) <= {503, 504}
+        assert len(answers) == 5
+        eventually(lambda: "ended without the store" in "".join(shop.said))
+
+
+def test_idle_connections_lock_nobody_out(folder: Path) -> None:
+    with service(folder, more="[service]\nconnections = 20\n") as shop:
+        idle = [socket.create_connection(("127.0.0.1", shop.port)) for _ in range(60)]
+        try:
+            for _ in range(5):
+                shop.post("/v1/decisions", {"context": SOMEBODY})
+        finally:
+            for each in idle:
+                each.close()
+
+
+def test_what_is_nested_in_a_cell_is_not_read(folder: Path) -> None:
+    """A hundred thousand lists in a cell took others half a second, whatever became of them."""
+    nested = b"[" + b"[[[[]]]]," * 100_000 + b"1]"
+    for body, levels in ((b'{"context":{"age":%s}}', 3), (b'[{"context":{"age":%s}}]', 4)):
+        cut = shallow(body % nested, levels)
+        assert cut == body % (b"[" + b"0," * 100_000 + b"1]")
+
+    async def test() -> None:
+        async with inside(policy_at(folder)) as shop:
+            for path, body in (
+                ("/v1/decisions", b'{"context":{"age":%s,"plan":"pro"}}'),
+                ("/v1/decisions:batch", b'[{"context":{"age":%s,"plan":"pro"}}]'),
+            ):
+                reply = await shop.ask(path, body % nested)
+                assert reply.status == 200
+                assert b'"marks":["unreadable value"]' in reply.body
+
+    run(test)
+
+
+def test_large_bodies_have_a_rate_of_their_own(folder: Path) -> None:
+    """Their size follows from private values: they refuse each other, and nobody else."""
+    large = {"context": SOMEBODY | STRANGE}
+    size = len(json.dumps(large))
+    assert size > LARGE
+
+    async def test() -> None:
+        limits = ServiceLimits(answer_seconds=1e9, rate_bytes=1.5 * size)
+        async with inside(policy_at(folder), limits) as shop:
+            statuses = [(await shop.ask("/v1/decisions", large)).status for _ in range(3)]
+            assert statuses[0] == 200
+            assert statuses[-1] == 429
+            for _ in range(5):
+                assert (await shop.ask("/v1/decisions", {"context": SOMEBODY})).status == 200
+
+    run(test)
