@@ -1,11 +1,13 @@
 """Regret of the defaults against the bars and against the best private rival.
 
-    python benchmarks/regret.py [--functions 20] [--rival measure|keep|none] [--longest 1000000]
+    python benchmarks/regret.py [--functions 20] [--rival measure|keep|none]
+                                [--longest 1000000] [--minutes 1000]
 
 Every row: fresh random functions (seeds 2000, 2001, ...), one run each, the same defaults
 everywhere; regret per round divided by that of uniform play. The rival's settings are picked per
 row on the very functions it is measured on; ``keep`` takes it from the last results. Runs longer
-than ``--longest`` are taken from the last results, too, and marked where their code is older.
+than ``--longest``, and those for which no time is left, are taken from the last results, too, and
+marked where their code is older.
 Writes results/regret.json, docs/figures/regret.png and the table in docs/performance.md.
 """
 
@@ -103,14 +105,15 @@ def kept_rivals(seeds: range) -> dict[tuple[str, int], dict[str, Any]]:
     return {(row["problem"], row["rounds"]): row["rival"] for row in last["rows"] if row["rival"]}
 
 
-def measure(functions: int, rivals: str, longest: int) -> dict[str, Any]:
+def measure(functions: int, rivals: str, longest: int, minutes: float) -> dict[str, Any]:
+    started = perf_counter()
     seeds = range(FIRST_SEED, FIRST_SEED + functions)
     kept = kept_rivals(seeds) if rivals == "keep" else {}
     older = common.last_results("regret")["rows"]
     header = {"seeds": [seeds[0], seeds[-1]], "delta": common.DELTA, **common.about()}
     rows: list[dict[str, Any]] = []
     for problem, epsilon, rounds, bar in ROWS:
-        if rounds > longest:
+        if rounds > longest or perf_counter() - started > 60 * minutes:
             key = problem, epsilon, rounds
             rows += [row for row in older if (row["problem"], row["epsilon"], row["rounds"]) == key]
             continue
@@ -136,7 +139,6 @@ def measure(functions: int, rivals: str, longest: int) -> dict[str, Any]:
             row["rival"] = kept.get((problem, rounds))
         rows.append(row)
         print(line(row), flush=True)
-        common.save_json("regret", header | {"rows": rows})
     return header | {"rows": rows}
 
 
@@ -218,8 +220,9 @@ def main() -> None:
     parser.add_argument("--functions", type=int, default=20)
     parser.add_argument("--rival", choices=("measure", "keep", "none"), default="measure")
     parser.add_argument("--longest", type=int, default=10**6)
+    parser.add_argument("--minutes", type=float, default=1000.0)
     arguments = parser.parse_args()
-    results = measure(arguments.functions, arguments.rival, arguments.longest)
+    results = measure(arguments.functions, arguments.rival, arguments.longest, arguments.minutes)
     common.save_json("regret", results)
     common.publish("performance.md", "regret", table(results))
     common.save_figure(draw(results), "regret")

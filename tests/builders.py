@@ -12,6 +12,7 @@ from epochs_inside import epochs_inside
 CONTEXTS = np.array([[0.0], [0.3], [0.6], [1.0]])
 ACTIONS = np.array([[0.0], [0.5], [1.0]])
 BUDGET = capri.Budget(epsilon=1.0, delta=1e-5)
+PURE = capri.Budget(epsilon=1.0)
 
 
 def small_policy(**changes: Any) -> capri.Capri:

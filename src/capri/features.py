@@ -13,6 +13,7 @@ numerical rank.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -91,6 +92,15 @@ def row_by_row(rows: FloatArray, matrix: FloatArray) -> FloatArray:
     return np.asarray(np.matmul(rows[:, None, :], matrix)[:, 0, :])
 
 
+# What is made of numbers before they are multiplied once more: a device settles those near 0.
+Settle = Callable[[FloatArray], FloatArray]
+
+
+def as_they_are(values: FloatArray) -> FloatArray:
+    """The same numbers."""
+    return values
+
+
 class Function(ABC):
     """A public function of pairs, as a row map times weights."""
 
@@ -118,6 +128,10 @@ class Span(ABC):
     @abstractmethod
     def columns(self) -> int:
         """Numbers of a pair."""
+
+    def on_rows(self, shape: FloatArray) -> FloatArray:
+        """``T A``: what is to be multiplied by coordinates, for rows."""
+        return np.ascontiguousarray(self.matrix @ shape)
 
     @abstractmethod
     def rows(self, pairs: FloatArray) -> FloatArray:
@@ -171,6 +185,7 @@ class Basis(Span):
     kernel: Kernel
     pivots: FloatArray
     transform: FloatArray
+    settle: Settle = as_they_are
 
     @property
     def matrix(self) -> FloatArray:
@@ -194,7 +209,7 @@ class Basis(Span):
 
     def coordinates(self, pairs: FloatArray) -> FloatArray:
         """``v(w)`` for pairs of any leading shape."""
-        return np.asarray(self.rows(pairs) @ self.transform)
+        return self.settle(np.asarray(self.rows(pairs) @ self.transform))
 
     def values(self, pairs: FloatArray, coefficients: FloatArray) -> FloatArray:
         """``v(w)^T coefficients``: one product per context."""
@@ -319,6 +334,7 @@ class LowRankFeatures(ProjectedFeatures):
     basis: Span
     whitening: FloatArray
     tau: float
+    settle: Settle = as_they_are
 
     @classmethod
     def from_copies(
@@ -365,8 +381,12 @@ class LowRankFeatures(ProjectedFeatures):
 
     @cached_property
     def to_whitened(self) -> FloatArray:
-        """``T A``."""
-        return np.ascontiguousarray(self.basis.matrix @ self.whitening)
+        """``T A``: public, like both factors."""
+        return self.settle(self.basis.on_rows(self.whitening))
+
+    def whitened(self, pairs: FloatArray) -> FloatArray:
+        """``psi(w)``, one row per pair. A row does not depend on the rows beside it, to the bit."""
+        return self.settle(super().whitened(pairs))
 
     def kernel_rows(self, pairs: FloatArray) -> FloatArray:
         """``k_pivots(w)``."""

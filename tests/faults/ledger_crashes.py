@@ -17,6 +17,7 @@ import argparse
 import json
 import os
 import random
+import select
 import signal
 import sys
 import tempfile
@@ -25,6 +26,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,8 @@ from capri.store.sql import SqlRepository  # noqa: E402
 from capri.store.transaction import open_database  # noqa: E402
 from stored_policies import CONTEXTS, policy  # noqa: E402
 
+# Loaded before the processes begin: else most are killed while they load it.
+LOADED = capri.PrivateKernelRidge, capri.LocalCapri, import_module("opendp.measurements")
 WORKERS, POLICIES = 4, 3
 PEOPLE = "people"
 ACCOUNTS = {"basic": capri.Budget(1.5, 3e-6), "mixed": capri.Budget(2.9, 1e-6)}
@@ -53,7 +57,7 @@ def worker(url: str, folder: Path, seed: int, journal: int) -> None:
     warnings.simplefilter("ignore")
     ledger = capri.OrganisationLedger(url)
     while True:
-        what = draw.choice(["policy"] * POLICIES + ["fleet", "fit"])
+        what = draw.choice(["policy"] * POLICIES + ["fleet", "fit", "fit"])
         number = draw.randrange(POLICIES)
         try:
             if what == "policy":
@@ -112,18 +116,24 @@ def crash(url: str, folder: Path, seed: int) -> list[list[str]]:
         os.close(write)
         ours.append(read)
         children.append(child)
-    deadline = sorted((draw.uniform(0.05, 2.0), child) for child in children)
-    started = time.monotonic()
-    for moment, child in deadline:
-        time.sleep(max(0.0, started + moment - time.monotonic()))
+    written = dict.fromkeys(ours, b"")
+    wanted = draw.randrange(1, 14)  # by what was done, not by a clock: machines are busy or not
+    while sum(each.count(b"\n") for each in written.values()) < wanted:
+        for pipe in select.select(ours, [], [])[0]:
+            content = os.read(pipe, 1 << 16)
+            assert content, f"a process has ended by itself: {written[pipe][-300:]!r}"
+            written[pipe] += content
+    for child in draw.sample(children, WORKERS):
+        time.sleep(draw.uniform(0.0, 0.2))
         os.kill(child, signal.SIGKILL)
-    lines: list[list[str]] = []
     for child, pipe in zip(children, ours, strict=True):
-        with os.fdopen(pipe, "rb") as journal:
-            text = journal.read().decode()
+        while content := os.read(pipe, 1 << 16):
+            written[pipe] += content
+        os.close(pipe)
         os.waitpid(child, 0)
-        lines += [line.split(" ", 2) for line in text.split("\n")[:-1]]
-    return lines
+    # A line that was cut short was not written.
+    lines = [line for each in written.values() for line in each.decode().split("\n")[:-1]]
+    return [line.split(" ", 2) for line in lines]
 
 
 def epochs_of(path: Path) -> tuple[str | None, list[tuple[int, list[dict[str, Any]]]]]:

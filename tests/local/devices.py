@@ -137,7 +137,12 @@ def put_together(
 
 def fits_16_bits(array: np.ndarray) -> bool:
     """Whether nothing is lost."""
-    if array.ndim != 2 or not array.size or not (np.abs(array) < 1e50).all():
+    sizes = np.abs(array)
+    if (
+        array.ndim != 2
+        or not array.size
+        or not ((sizes < 1e50) & ~((sizes > 0) & (sizes < 1e-60))).all()
+    ):
         return False
     words = np.frombuffer(short_bytes(array), "<i2").reshape(-1, array.shape[1])
     return bool((words[1:] * 2.0 ** words[0] == array).all())

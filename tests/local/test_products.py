@@ -30,7 +30,6 @@ from capri.errors import BundleError
 from capri.family import ProductBasis
 from capri.features import LowRankFeatures
 from capri.local.bundle import Bundle, open_bundle
-from capri.local.coordinates import SteadyProductBasis
 
 RNG = np.random.default_rng(7)
 GRID = np.linspace(0, 1, 50)[:, None]
@@ -63,10 +62,10 @@ def play_an_epoch(aggregator: capri.LocalCapri, contexts: np.ndarray) -> None:
         assert aggregator.receive(report) == capri.ReportStatus.ACCEPTED
 
 
-def products_of(bundle: Bundle) -> SteadyProductBasis:
+def products_of(bundle: Bundle) -> ProductBasis:
     features = bundle.plan.features
     assert isinstance(features, LowRankFeatures)
-    assert isinstance(features.basis, SteadyProductBasis)
+    assert isinstance(features.basis, ProductBasis)
     return features.basis
 
 

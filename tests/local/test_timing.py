@@ -19,6 +19,7 @@ from hostile import Case, built, data_against, fresh, fresh_products, work
 import capri
 from capri.epoch.encode import contributions
 from capri.errors import BundleError
+from capri.features import Basis, LowRankFeatures
 from capri.kernels import (
     RBF,
     Categories,
@@ -32,7 +33,7 @@ from capri.kernels import (
 )
 from capri.kernels.evaluate import LEAST, MOST, steady
 from capri.local.bundle import Bundle, open_bundle
-from capri.local.coordinates import SteadyBasis, SteadyFeatures, settled
+from capri.local.coordinates import settled
 from capri.local.device import Device, _steady_rows
 from capri.privacy.sphere import COIN
 from capri.privacy.vector import _LARGEST_SQUARE, _shrunk, _shrunk_rows, within_norm
@@ -95,8 +96,8 @@ def test_plain_kernels_are_noticed() -> None:
     """The control: with the kernel itself the same bundle computes with numbers that get lost."""
     bundle = open_bundle(slow_bundle())
     features = bundle.plan.features
-    assert isinstance(features, SteadyFeatures)
-    plain = SteadyBasis(
+    assert isinstance(features, LowRankFeatures)
+    plain = Basis(
         features.basis.kernel.kernel,  # type: ignore[attr-defined]
         features.basis.pivots,
         features.basis.transform,

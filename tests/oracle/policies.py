@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 import capri
-from builders import ACTIONS, BUDGET, CONTEXTS
+from builders import ACTIONS, BUDGET, CONTEXTS, PURE
 
 _BASE: dict[str, Any] = {
     "kernel": capri.kernels.Matern(nu=2.5, lengthscale=0.4),
@@ -83,3 +83,9 @@ POLICIES: dict[str, dict[str, Any]] = {
     "told beforehand": _PRACTICAL | {"prior": _ROWS},
     "practical, users": _PRACTICAL | {"contributions_per_user": 3, "contributions_per_epoch": 2},
 }
+
+# Messages of one cell alone, wherever those of a whole vector go.
+_PURE = ("practical", "auto", "practical, sampler", "practical, own actions", "late, sum")
+_PURE += ("auto, late and missing", "changes, late", "many unrelated arms", "limits", "range, arms")
+_PURE += ("missing, as estimated, late, max", "told beforehand", "practical, users")
+POLICIES |= {f"pure, {name}": POLICIES[name] | {"budget": PURE} for name in _PURE}

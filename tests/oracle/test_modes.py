@@ -31,7 +31,7 @@ from oracle.transcript import (
 from oracle.worlds import World, quiet_world, wild_world
 
 CHANGES = {1: ("shadow", None), 4: ("default", "b"), 5: ("shadow", None), 7: ("active", None)}
-NAMES = ("practical", "late, sum", "practical, users")
+NAMES = ("practical", "late, sum", "practical, users", "pure, auto", "pure, practical, users")
 CHOSEN = ("a", "b", "no such action", 1, -7, None)
 CHANCES = (0.5, 1.0, 0.0, 2.0, float("nan"), 1e-300)
 

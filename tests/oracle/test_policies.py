@@ -36,7 +36,7 @@ def test_public_is_the_same_whatever_users_are_and_do(name: str, tmp_path: Path)
     assert_same(quiet, public(wild_world(seed), name, tmp_path))
 
 
-@pytest.mark.parametrize("name", ["changes, late", "changes, arms"])
+@pytest.mark.parametrize("name", ["changes, late", "changes, arms", "pure, changes, late"])
 def test_a_change_tells_nothing(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where every release tells of a change that may: epochs are given up, dropped and cut short
     as releases say, and as nobody's data do."""
@@ -52,7 +52,15 @@ def test_a_change_tells_nothing(name: str, tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.parametrize(
     "name",
-    ["paper", "paper, local, users", "practical", "late, sum", "late, paper, local", "limits"],
+    [
+        "paper",
+        "paper, local, users",
+        "practical",
+        "late, sum",
+        "late, paper, local",
+        "limits",
+        "pure, auto, late and missing",
+    ],
 )
 @pytest.mark.parametrize("batch", [0, 2, 3, 6], ids=str)
 def test_restart_in_the_middle_tells_nothing(name: str, batch: int, tmp_path: Path) -> None:

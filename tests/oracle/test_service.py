@@ -140,10 +140,14 @@ class Scene:
         return [reply for place, reply in enumerate(replies) if place != 2]
 
 
-def public(world: World, folder: Path, plant: Callable[[pytest.MonkeyPatch], None]) -> Transcript:
+def public(
+    world: World, folder: Path, plant: Callable[[pytest.MonkeyPatch], None], *, pure: bool = False
+) -> Transcript:
     """What a world shows under blind noise, a clock that moves at public times, and a defect."""
     folder.mkdir()
     text = POLICY.format(top="", reward="wait = 20", more="growth = 1.5\ndraws = 8", first=40)
+    if pure:
+        text = text.replace("delta = 1e-6\n", "")
     (folder / "policy.toml").write_text(text)
     transcript: Transcript = []
     now = [1.8e9]
@@ -183,6 +187,18 @@ def test_nobody_else_sees_another_byte(quiet: Transcript, tmp_path: Path) -> Non
     assert {status for status, *_ in replies} == {200}
     epochs = [json.loads(seen[2]) for kind, seen in quiet if kind == "epochs"]
     assert len(epochs[-1]) >= 2  # it has learnt on the way
+
+
+def test_nobody_else_sees_another_byte_of_cells(tmp_path: Path) -> None:
+    """Without a delta: every release is of cells, under Laplace noise."""
+    quiet, wild = (
+        public(world, tmp_path / name, nothing, pure=True)
+        for name, world in (("quiet", QUIET_WORLD), ("wild", WILD_WORLD))
+    )
+    assert_same(quiet, wild)
+    ledger = json.loads([seen[2] for kind, seen in quiet if kind == "ledger"][-1])
+    assert len(ledger["releases"]) >= 2
+    assert {each["mechanism"] for each in ledger["releases"]} == {"laplace"}
 
 
 # -- mutants ---------------------------------------------------------------------------------------

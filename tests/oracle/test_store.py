@@ -36,6 +36,10 @@ NAMES = (
     "missing, as estimated, late, max",
     "practical, users",
     "paper",
+    "pure, practical",
+    "pure, missing, as estimated, late, max",
+    "pure, many unrelated arms",
+    "pure, practical, users",
 )
 
 

@@ -1,5 +1,6 @@
 """One ledger for many sources: reserved before data, refused beyond a budget, found if changed."""
 
+import json
 import pickle
 import shutil
 import sqlite3
@@ -27,6 +28,7 @@ from capri.privacy.filters import Charge
 from capri.service.server import open_policy
 from capri.service.settings import load_settings
 from capri.store.reservation import Reservation
+from operated_stores import command
 from stored_policies import policy
 
 BUDGET = Budget(1.0, 1e-6)
@@ -317,3 +319,28 @@ def test_a_service_takes_the_ledger_from_the_environment(
         monkeypatch.delenv("CAPRI_LEDGER")
         with pytest.raises(BudgetError, match="CAPRI_LEDGER"):
             Capri.open(place)
+
+
+def test_the_commands_promise_show_check_and_export(url: str, tmp_path: Path) -> None:
+    target = tmp_path / "entries.json"
+    asked = ("--epsilon", "3", "--delta", "1e-5", "--period", "year")
+    command("ledger", "promise", url, "patients", *asked, code=2)  # there is no ledger yet
+    command("ledger", "promise", url, "patients", *asked, "--organisation", "Ada")
+    with OrganisationLedger(url) as ledger:
+        hold(ledger, "a" * 32)
+    shown = command("ledger", "show", url)
+    assert "(3, 1e-05)" in shown
+    assert "(1, 1e-06)" in shown
+    assert "2 entries, chained" in command("ledger", "check", url)
+    command("ledger", "export", url, str(target))
+    told = json.loads(target.read_text())
+    assert [entry["kind"] for entry in told["entries"]] == ["population", "source"]
+    assert told["populations"][0]["reserved"]["epsilon"] == 1.0
+    with OrganisationLedger(url) as ledger:
+        ledger.repository.database.write(
+            lambda unit: unit.run("UPDATE operations SET kind = 'plan' WHERE generation = 2")
+        )
+    assert "entry 2 of the ledger was changed" in command("ledger", "check", url, code=1)
+    for name in ("show", "export"):
+        words = (str(target),) if name == "export" else ()
+        command("ledger", name, url, *words, code=2)

@@ -8,7 +8,7 @@ import numpy as np
 
 from capri.arrays import FloatArray, IntArray
 from capri.family.factor import Factor
-from capri.features import Function, Span, row_by_row
+from capri.features import Function, Settle, Span, as_they_are, row_by_row
 from capri.spaces import Actions, FixedActions
 
 
@@ -25,6 +25,7 @@ class ProductBasis(Span):
     left: IntArray
     right: IntArray
     table: FloatArray | None
+    settle: Settle = as_they_are
     _memory: dict[str, tuple[FloatArray, FloatArray]] = field(
         default_factory=dict, repr=False, compare=False
     )
@@ -43,6 +44,10 @@ class ProductBasis(Span):
     def matrix(self) -> FloatArray:
         """The rows are the coordinates already."""
         return np.eye(self.rank)
+
+    def on_rows(self, shape: FloatArray) -> FloatArray:
+        """The same: ``T`` is the identity."""
+        return np.ascontiguousarray(shape)
 
     def rows(self, pairs: FloatArray) -> FloatArray:
         """``v(w)`` for pairs of any leading shape, each pair by itself."""
@@ -138,7 +143,7 @@ class ProductBasis(Span):
     def _products(self, u: FloatArray, z: FloatArray) -> FloatArray:
         # In rows: NumPy adds up the columns of other layouts in an order that depends on how many
         # rows there are.
-        return np.ascontiguousarray(u[:, self.left] * z[:, self.right])
+        return self.settle(np.ascontiguousarray(u[:, self.left] * z[:, self.right]))
 
     def _of_contexts(self, contexts: FloatArray) -> FloatArray:
         """``u`` of public contexts; those of the last call are remembered, a pool comes again."""
@@ -160,7 +165,7 @@ class ProductBasis(Span):
         assert self.table is not None
         full = np.zeros((self.context.width, self.action.width, weights.shape[1]))
         full[self.left, self.right] = weights
-        return np.asarray(np.matmul(self.table, full).reshape(len(full), -1))
+        return self.settle(np.asarray(np.matmul(self.table, full).reshape(len(full), -1)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,7 +32,6 @@ from capri.errors import BundleError, CapriError
 from capri.features import Basis, LowRankFeatures, Span
 from capri.files import plain
 from capri.local.coordinates import (
-    SteadyFeatures,
     action_rows,
     action_state,
     check_kernel,
@@ -365,7 +364,7 @@ def _plan(
     return EpochPlan(
         epoch=_whole(values["epoch"], "epoch", LARGEST_WHOLE),
         length=_whole(values["length"], "length", LARGEST_WHOLE),
-        features=SteadyFeatures(basis, arrays["whitening"], tau),
+        features=LowRankFeatures(basis, arrays["whitening"], tau, settled),
         tau=tau,
         sigma_max=_number(values["sigma_max"], "sigma_max", 0, 1e300),
         value_bound=value_bound,

@@ -31,7 +31,6 @@ products, counted from shapes alone before anything is computed. None of it depe
 """
 
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -58,14 +57,6 @@ def settled(values: FloatArray) -> FloatArray:
     return without_tiny(values, LEAST)
 
 
-class SteadyBasis(Basis):
-    """A basis whose coordinates are settled: they are multiplied once more by tests."""
-
-    def coordinates(self, pairs: FloatArray) -> FloatArray:
-        """``v(w)`` for pairs of any leading shape."""
-        return settled(super().coordinates(pairs))
-
-
 class SteadyScores(Scores):
     """Scores on a common scale that are settled before and after they are turned."""
 
@@ -87,31 +78,6 @@ class SteadyFactor(Factor):
         np.maximum(found, -_MOST_FEATURE, out=found)
         np.minimum(found, _MOST_FEATURE, out=found)
         return settled(found)
-
-
-class SteadyProductBasis(ProductBasis):
-    """Products that are settled; both factors are steady."""
-
-    def _products(self, u: FloatArray, z: FloatArray) -> FloatArray:
-        return settled(super()._products(u, z))
-
-    def _added_up(self, weights: FloatArray) -> FloatArray:
-        return settled(super()._added_up(weights))
-
-
-class SteadyFeatures(LowRankFeatures):
-    """Features whose squares and products with rewards are ordinary numbers."""
-
-    @cached_property
-    def to_whitened(self) -> FloatArray:
-        """``T A``: public, like both factors. Products are coordinates already: ``T = I``."""
-        if isinstance(self.basis, ProductBasis):
-            return self.whitening
-        return settled(np.ascontiguousarray(self.basis.matrix @ self.whitening))
-
-    def whitened(self, pairs: FloatArray) -> FloatArray:
-        """``psi(w)``, one row per pair."""
-        return settled(super().whitened(pairs))
 
 
 Arrays = dict[str, FloatArray]
@@ -208,7 +174,7 @@ def span_of(
     if not factors_fit(context, action, actions.count, parts_of):
         raise BundleError("the bundle asks for more work than a device should do", "too-much-work")
     table = action(actions.rows) if isinstance(actions, FixedActions) else None
-    return SteadyProductBasis(context, action, left, right, table), parts_of
+    return ProductBasis(context, action, left, right, table, settled), parts_of
 
 
 def _kernel_basis(kernel: dict[str, Any], arrays: Arrays, columns: int) -> Basis:
@@ -217,7 +183,7 @@ def _kernel_basis(kernel: dict[str, Any], arrays: Arrays, columns: int) -> Basis
         raise BundleError("the bundle is malformed: pivots and transform must be matrices that fit")
     if pivots.shape[1] != columns:
         raise BundleError("the bundle is malformed: pivots, contexts and actions do not fit")
-    return SteadyBasis(steady(from_dict(kernel)), pivots, transform)
+    return Basis(steady(from_dict(kernel)), pivots, transform, settled)
 
 
 def _factor(kernel: dict[str, Any], arrays: Arrays, columns: int) -> SteadyFactor:

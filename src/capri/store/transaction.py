@@ -150,7 +150,8 @@ def empty_store(where: str) -> StorageError:
     """For who wants to open what is still to be filled."""
     return StorageError(
         f"there is no policy at {where}, this store is empty: build the policy with "
-        "Capri(..., store=...) to fill it. Nothing was changed"
+        "Capri(..., store=...) to fill it, or a ledger with OrganisationLedger(..., "
+        "organisation=...). Nothing was changed"
     )
 
 
