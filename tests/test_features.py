@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import paper_formulas
-from capri.features import DenseFeatures, LowRankFeatures, ProjectedFeatures
+from capri.dense_features import DenseFeatures
+from capri.features import LowRankFeatures, ProjectedFeatures
 from capri.kernels import (
     RBF,
     ContextAction,

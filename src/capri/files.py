@@ -34,14 +34,12 @@ def secret(name: str) -> str | None:
     """
     if name in os.environ:
         return os.environ[name] or None
-    where = os.environ.get(f"{name}_FILE")
-    if not where:
-        return None
     try:
+        where = os.environ.get(f"{name}_FILE") or os.devnull
         return Path(where).read_text(encoding="utf-8").strip() or None
     except (OSError, UnicodeDecodeError) as problem:
-        kind = type(problem).__name__
-        raise ConfigurationError(f"{name}_FILE names a file that cannot be read: {kind}") from None
+        said = f"{name}_FILE names a file that cannot be read: {type(problem).__name__}"
+        raise ConfigurationError(said) from None
 
 
 def plain(value: Any) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from capri.dense_features import DenseFeatures
 from capri.epoch.limits import Limits
 from capri.epoch.plan import EpochPlan, Segment
 from capri.epoch.problem import Problem
@@ -20,7 +21,6 @@ from capri.errors import BudgetError, StorageError
 from capri.family import ArmBasis, ArmFeatures, ProductBasis
 from capri.features import (
     Basis,
-    DenseFeatures,
     Function,
     LowRankFeatures,
     Predictor,

@@ -13,11 +13,12 @@ import numpy as np
 
 from capri.arrays import BoolArray, FloatArray
 from capri.checks import between, one_of, positive, whole
+from capri.dense_features import DenseFeatures
 from capri.epoch.learner import Learner, Lesson, State
 from capri.epoch.plan import EpochPlan, Release
 from capri.epoch.problem import Problem
 from capri.errors import ConfigurationError
-from capri.features import DenseFeatures, LowRankFeatures, Predictor, ProjectedFeatures
+from capri.features import LowRankFeatures, Predictor, ProjectedFeatures
 from capri.learners.segments import predicted
 from capri.privacy.budget import Budget
 from capri.privacy.calibration import paper_noise_scale
