@@ -262,13 +262,17 @@ def narrowed(patch: Patch, noise: str, factor: float = 0.8) -> None:
     patch.setattr(SecureNoise, "add", add)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", NOISES)
 def test_noise_of_either_kind_is_attacked_whatever_plans_take(
     monkeypatch: Patch, noise: str
 ) -> None:
-    """Half the noise of a kind that the rehearsed plan does not take is seen all the same."""
+    """Half the noise of a kind that the rehearsed plan does not take is seen all the same.
+
+    So many runs can prove up to 5 of the claimed 4; honest noise is blamed once in 10,000 times.
+    """
     narrowed(monkeypatch, noise, 0.5)
-    result = audit(target(), trials=400, attacks=("reward",), confidence=0.999)
+    result = audit(target(), trials=2_000, attacks=("reward",), confidence=0.9999)
     passed = {each.name: each.largest <= result.claimed for each in result.attacks}
     assert passed == {f"reward, {each}": each != noise for each in NOISES}
 

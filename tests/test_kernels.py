@@ -226,7 +226,7 @@ def test_lists_and_arrays_become_tuples() -> None:
             "kernel must be one of rbf, matern12, .* got 'per",
         ),
         (lambda: kernel_by_name("linear", (1.0, 2.0)), "lengthscale must be positive and finite"),
-        (lambda: from_dict({"type": "Periodic"}), "type must be one of RBF, .* got 'Periodic'"),
+        (lambda: from_dict({"type": "Unheard"}), "type must be one of RBF, .* got 'Unheard'"),
         (lambda: from_dict({"lengthscale": 1.0}), "type must be one of RBF, .* got None"),
         (lambda: from_dict({"type": "Sum", "left": RBF().to_dict()}), "Sum needs right"),
         (lambda: from_dict({"type": "RBF", "variance": "inf"}), "variance must be positive"),
