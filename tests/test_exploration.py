@@ -208,7 +208,7 @@ def test_propensities_are_the_law_and_the_law_is_played(
     """3000 decisions per context: each reports the learner's probability of its action, and the
     actions follow it (chi-squared, false alarm 1e-6 per context)."""
     # Little is ruled out at so small an epsilon, whatever the last bits of a processor are.
-    policy = trained_policy(budget=capri.Budget(epsilon=0.1, delta=1e-5), limits=limits)
+    policy = trained_policy(budget=capri.Budget(epsilon=0.02, delta=1e-5), limits=limits)
     policy.act(CONTEXTS[0])  # opens the epoch
     law = policy._course.learner.probabilities(contexts)
     assert (law.max(axis=1) < 1).any(), "premise: there is something to draw"

@@ -286,7 +286,8 @@ export class DurableClient {
       const kept = read((texts[0] ??= this.#last));
       const now = this.#now();
       kept.time += Math.min(Math.max(now - kept.seen, 0), (DAY * this.#terms.allowance.days) / 4);
-      kept.seen = now;
+      // A clock that goes back frees nothing when it comes again.
+      kept.seen = Number.isFinite(kept.seen) ? Math.max(kept.seen, now) : now;
       const takesPart = () => this.#draws.action() < (this.#terms.share ?? 1);
       const course = (kept.policies[this.#names[1]] ??= { takesPart: takesPart(), slot: 0, first: 0, tries: 0, due: 0 });
       const told = change(course, kept, texts);

@@ -4,8 +4,9 @@ A decision must not fail, take another value or warn for one user and not for an
 kernel of one's own does at far, equal and single rows is tried before a policy is built.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
+from functools import wraps
 from typing import TypeVar
 
 import numpy as np
@@ -61,8 +62,30 @@ def register(kind: K) -> K:
         )
     if name in SHIPPED:
         raise ConfigurationError(f"kernel {name} is one of capri's own: give yours another name")
+    for method in ("_cross", "_diagonal"):
+        if method in vars(kind):
+            setattr(kind, method, _total(vars(kind)[method]))
     BY_TYPE[name] = kind
     return kind
+
+
+def _total(method: Callable[..., FloatArray]) -> Callable[..., FloatArray]:
+    """Rows at which a method fails get NaN, which counts for nothing; no other row hears of them.
+
+    A failure that reached a caller would tell of one visit, and end the epoch of all.
+    """
+
+    @wraps(method)
+    def total(self: Kernel, rows: FloatArray, *others: FloatArray) -> FloatArray:
+        with np.errstate(all="ignore"):
+            try:
+                return method(self, rows, *others)
+            except Exception:
+                if len(rows) > 1:
+                    return np.concatenate([total(self, row[None], *others) for row in rows])
+                return np.full((len(rows), *(len(each) for each in others)), np.nan)
+
+    return total
 
 
 def check_own(kernel: Kernel, dimension: int) -> None:
@@ -80,6 +103,7 @@ def check_own(kernel: Kernel, dimension: int) -> None:
     said = f"kernel {type(own[0]).__name__}"
     points = np.random.default_rng(0).standard_normal((_ROWS, dimension))
     points[1] = points[0]
+    points[2], points[3, 0] = 0.0, 0.0
     with np.errstate(all="ignore"):
         _check_values(kernel, points, said)
         _check_far(kernel, points, said)

@@ -1,8 +1,8 @@
 """A stage: how the rows of the data are encoded, and what their release tells.
 
-Every row is in every stage, and each stage has a share of ``mu^2`` that was fixed before the first
-(:mod:`capri.privacy.ledger`). A later stage encodes what the estimate of the earlier ones missed:
-its targets are smaller, and with them the noise.
+Every row is in every stage, and the shares of ``mu^2`` of all stages sum to what was fixed before
+the first (:mod:`capri.privacy.ledger`). A later stage encodes what the estimate of the earlier ones
+missed: its targets are smaller, and with them the noise.
 
 The bits of a row do not depend on who else is in its batch. BLAS adds up in an order that depends
 on the size of a batch, but whole numbers are not rounded: with kernel values ``|k| <= 2^a`` and a

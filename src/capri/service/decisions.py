@@ -327,8 +327,11 @@ class BulkPolicy:
         return _answers(made, visits, marks)
 
     def _freezes(self) -> bool:
-        """Whether the horizon is reached, and it goes on by what was learnt, from now on."""
-        if self._policy.remaining:
+        """Whether the horizon is reached, and it goes on by what was learnt, from now on.
+
+        A policy that only watches does not begin to decide at its horizon.
+        """
+        if self._policy.remaining or self._policy.mode.name != "active":
             return False
         why = f"the horizon of {self._policy.horizon:,} decisions is reached"
         self._policy.freeze(by="capri", why=why)
