@@ -177,7 +177,11 @@ def test_right_pool_is_left_alone(
 
 def test_sampler_has_a_law_to_be_corrected() -> None:
     sampler = capri.ContextSampler.from_ranges([(0.0, 1.0)])
-    policy = played(policy_for(sampler), 4000, crowded=True)
+    policy = capri.Capri(  # dense messages alone carry who comes
+        kernel=KERNEL, actions=ACTIONS, contexts=sampler, budget=BUDGET, simulation_seed=3,
+        noise="gaussian",
+    )  # fmt: skip
+    played(policy, 4000, crowded=True)
     assert policy.epochs[-1].mismatch is not None
     assert policy.epochs[-1].mismatch > 0.3
 

@@ -468,7 +468,8 @@ def test_private_run_stores_nothing_secret(style: dict[str, Any], tmp_path: Path
         assert repr(value).encode() not in stored
         assert repr(value)[:12].encode() not in stored
     assert accumulator.tobytes() not in stored
-    for unit in accumulator[accumulator != 0]:  # cells that nobody played
+    # Cells that nobody played are 0, and round numbers are found in every file by chance.
+    for unit in accumulator[accumulator % 2**16 != 0]:
         assert struct.pack("<q", int(unit)) not in stored
         assert str(int(unit)).encode() not in stored
     assert b"open.contexts" not in stored
