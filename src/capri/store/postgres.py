@@ -19,10 +19,12 @@ from psycopg import errors
 from capri.errors import AwayError, InDoubtError, StorageError
 from capri.store.postgres_connection import (
     AGAIN,
+    LOCKS,
     LOGGED,
     NEXT,
     OLDEST,
     STATEMENT,
+    STEP_LOCK,
     PostgresConnection,
     PostgresTransaction,
     open_connection,
@@ -254,6 +256,19 @@ class PostgresDatabase(Database):
                 finally:
                     self._roll_back(self._reader)
         raise AssertionError("the second attempt returns or raises")
+
+    def begin_step(self) -> bool:
+        """A lock of the session that reads: gone with it, should this process die."""
+        return self._stepping("pg_try_advisory_lock")
+
+    def end_step(self) -> None:
+        """Where the session was lost, so was the lock."""
+        self._stepping("pg_advisory_unlock")
+
+    def _stepping(self, function: str) -> bool:
+        sql = f"SELECT {function}({LOCKS}, {STEP_LOCK})"
+        found = self.read(lambda transaction: transaction.row(sql))
+        return found is not None and bool(found[0])
 
     def forget(self) -> bool:
         """Have dead rows removed; False while they cannot be, since somebody may still see them.

@@ -147,7 +147,7 @@ LOGGED = """
 
 # First number of our advisory locks: other programs in the same database take others.
 LOCKS = 0x0CA9
-_POLICY_LOCK = 0
+_POLICY_LOCK, STEP_LOCK = 0, -1
 # Whoever meets these tries again: the database has undone everything.
 AGAIN = (errors.DeadlockDetected, errors.SerializationFailure)
 
@@ -230,7 +230,7 @@ class PostgresTransaction(Transaction):
         self.rows(f"SELECT pg_advisory_xact_lock({LOCKS}, {int(epoch)})")
 
     def hold_policy(self) -> None:
-        """Alone with counter and publications. Epochs are numbered from 1, this lock is 0."""
+        """Alone with counter and publications. Epochs are numbered from 1."""
         self.rows(f"SELECT pg_advisory_xact_lock({LOCKS}, {_POLICY_LOCK})")
 
     def scrub(self, table: str) -> None:

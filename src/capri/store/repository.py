@@ -278,6 +278,14 @@ class Repository(ABC):
     # Refuses a forked child, before a lock is taken; None where the policy itself does.
     check_process: Callable[[], None] | None = None
 
+    def begin_step(self) -> bool:
+        """Whether no other process computes the next step; then this one does, until it ends it."""
+        return True
+
+    def end_step(self) -> None:
+        """Others may compute the next step."""
+        return
+
     def note(self) -> Checkpoint | None:
         """Remember how far this has come, after checking that no newer copy was seen.
 

@@ -144,6 +144,7 @@ def run_jobs(jobs: list[Job], transaction: "Transaction") -> None:
 
 _NAP = 0.1
 COUNTER = "SELECT issued, generation FROM counter WHERE id = 1"
+_LOCK = "UPDATE counter SET issued = issued WHERE id = 1 RETURNING issued, generation"
 
 
 def empty_store(where: str) -> StorageError:
@@ -215,8 +216,8 @@ class Transaction(ABC):
 
     def lock(self) -> tuple[int, int]:
         """The counter, which stays so until the end of the transaction."""
-        self.run("UPDATE counter SET issued = issued WHERE id = 1")
-        return self.counter()
+        issued, generation = self.rows(_LOCK)[0]
+        return int(issued), int(generation)
 
     # -- statements -------------------------------------------------------------------------------
 
@@ -356,6 +357,14 @@ class Database(ABC):
     @abstractmethod
     def read(self, function: Callable[[Transaction], Result]) -> Result:
         """Run a function that reads, all of it at one point in time, and holds up no writer."""
+
+    def begin_step(self) -> bool:
+        """Whether no other process computes what is published next."""
+        return True
+
+    def end_step(self) -> None:
+        """Others may."""
+        return
 
     @abstractmethod
     def forget(self) -> bool:
