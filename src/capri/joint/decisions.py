@@ -133,6 +133,8 @@ class Decider:
         ahead: _Drawn | None,
     ) -> tuple[Decisions, BoolArray, Slots | None]:
         """Decisions, which visits were kept, and leased slots that were not filled."""
+        if ahead is not None and leased is not None and len(leased.numbers) >= len(ahead.kept):
+            return self._fill(unit, view, leased, ahead)
         joined = self.slots.expected(view, leased) if self.slots.leased else []
         issued, generation = unit.join_epochs(joined)
         if generation != view.generation:
@@ -160,6 +162,18 @@ class Decider:
             for key, number, blob in zip(fresh_keys, numbers.tolist(), blobs, strict=True):
                 known[key] = Remembered(number, epoch, blob)
         return self._remembered(view, [known[key] for key in visits.keys]), kept, rest
+
+    def _fill(
+        self, unit: Unit, view: View, slots: Slots, drawn: _Drawn
+    ) -> tuple[Decisions, BoolArray, Slots]:
+        """The same where everything is known before: nothing is left but to write it."""
+        count, epoch = len(drawn.kept), slots.epoch.number
+        numbers = np.array(slots.numbers[:count], dtype=np.int64)
+        if not self._rows.fill(unit, epoch, view.generation, numbers, drawn.prepared):
+            raise OvertakenError
+        self._last = slots
+        rest = Slots(slots.epoch, slots.segment, slots.law, slots.numbers[count:])
+        return self._decisions(view, numbers, epoch, drawn.played), drawn.kept, rest
 
     def _play(
         self,

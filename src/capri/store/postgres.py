@@ -113,6 +113,8 @@ class PostgresDatabase(Database):
             opened.execute("SET default_transaction_read_only = on")
             opened.execute("SET statement_timeout = 0")  # a backup reads whole tables
         self._keep_out_of_the_log(opened)
+        if name == self._signed:
+            opened.can_fill()
         return opened
 
     def _keep_out_of_the_log(self, opened: PostgresConnection) -> None:
@@ -193,18 +195,21 @@ class PostgresDatabase(Database):
     def _attempt(self, writer: PostgresConnection, jobs: list[Job]) -> bool:
         """Whether the transaction was committed; False: it certainly was not."""
         self._turn += 1
-        asked = False
+        transaction = PostgresTransaction(writer, begun=False, turn=(self._signed, self._turn))
         try:
-            transaction = PostgresTransaction(writer, begun=False)
             run_jobs(jobs, transaction)
-            asked = True
+            transaction.asked = True
             if transaction.begun:
                 writer.execute(_COMMIT.format(self._turn, self._signed))
         except psycopg.OperationalError:
-            if not (asked and writer.broken):
+            if not (transaction.asked and writer.broken):
                 self._roll_back(writer)
                 raise
-            return self._happened(self._turn)
+            if not self._happened(self._turn):
+                return False
+            if not transaction.begun:  # what was lost is what the job's own statement said
+                transaction.settled = True
+                run_jobs(jobs, transaction)
         except BaseException:
             self._roll_back(writer)
             raise

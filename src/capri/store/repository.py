@@ -155,6 +155,12 @@ class Rows(ABC, Generic[OwnUnit]):
     def write_decisions(self, unit: OwnUnit, numbers: IntArray, prepared: Any) -> None:
         """New decisions."""
 
+    def fill(
+        self, unit: OwnUnit, epoch: int, generation: int, numbers: IntArray, prepared: Any
+    ) -> bool:
+        """New decisions of an epoch, which is joined; False if the generation is another now."""
+        raise NotImplementedError  # where slots are leased
+
     @abstractmethod
     def first_statuses(self, unit: OwnUnit, numbers: IntArray) -> IntArray:
         """What a first reward for each decision meets: accepted, uncounted, or unknown."""

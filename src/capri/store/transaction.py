@@ -256,6 +256,16 @@ class Transaction(ABC):
         Returns slots handed out and generation, as they are once that is so. Give epochs in order.
         """
 
+    def fill(self, epoch: int, generation: int, rows: Sequence[tuple[int, bytes]]) -> bool:
+        """Join an epoch, and insert decisions if the generation is this; whether it was.
+
+        Nothing else is done in this transaction.
+        """
+        if self.join_epochs([epoch])[1] != generation:
+            return False
+        self.insert("decisions", rows)
+        return True
+
     @abstractmethod
     def hold_epoch(self, epoch: int) -> None:
         """Hold the epoch alone until the end of the transaction, after all who joined it."""
