@@ -11,6 +11,7 @@ from capri.errors import BudgetError, ConfigurationError
 from capri.joint.engine import Engine
 from capri.learners.explain import explain
 from capri.learners.explanation import Explanation
+from capri.learners.lift import Lift, lifts
 from capri.learners.presets import Options, releases_prior
 from capri.learners.prior import Prior
 from capri.privacy.budget import NOTHING, PrivacyModel, Promise
@@ -152,6 +153,14 @@ class Asking:
         """
         with self._lock:
             return explain(self._engine.course.learner)
+
+    def lifts(self, control: str | None = None) -> tuple[Lift, ...]:
+        """What the law of now earns beyond uniform play, the best fixed action and ``control``.
+
+        ``control``: the name of the action that was played before. From public things alone.
+        """
+        with self._lock:
+            return lifts(self._engine.course.learner, control)
 
     def forecast(
         self,

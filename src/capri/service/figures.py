@@ -16,6 +16,7 @@ from capri.files import json_values
 from capri.local.aggregator import LocalCapri
 from capri.service.changes import PolicyFile
 from capri.service.monitoring import released_alarms
+from capri.service.worth import worth
 from capri.spaces import ContextPool, FixedActions
 from capri.version import VERSION
 
@@ -193,6 +194,15 @@ class Figures:
 
         return self._once("explanation", self._state, told)
 
+    def worth(self) -> Any:
+        """What its law is worth beside others, and who gets what."""
+
+        def told() -> Any:
+            control = None if self._file is None else self._file.settings.control
+            return worth(self._policy, control)
+
+        return self._once("worth", self._state, told)
+
     def ledger(self) -> Any:
         """What was promised, what is spent, every release."""
         ledger = self._policy.ledger
@@ -202,6 +212,13 @@ class Figures:
             "spent": {"epsilon": spent.epsilon, "delta": spent.delta, "mu": json_values(spent.mu)},
             "releases": [json_values(event.to_dict()) for event in ledger.events],
         }
+
+    def certificate_page(self) -> str:
+        """The same as two pages to be printed."""
+        made = self._once(
+            "certificate page", self._state, lambda: self._policy.certificate().to_html()
+        )
+        return str(made)
 
     def certificate(self) -> Any:
         """The guarantee with its assumptions, mechanism and noise."""
