@@ -154,6 +154,13 @@ class Asking:
         with self._lock:
             return explain(self._engine.course.learner)
 
+    @property
+    def dates(self) -> dict[int, float]:
+        """When each epoch of a store was due, in seconds since 1970, as far as that is known."""
+        columns = ("number", "due")
+        rows = self._engine.repository.read(lambda unit: unit.select("epochs", columns))
+        return {number: due for number, due in rows if due is not None}
+
     def lifts(self, control: str | None = None) -> tuple[Lift, ...]:
         """What the law of now earns beyond uniform play, the best fixed action and ``control``.
 

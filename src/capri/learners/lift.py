@@ -27,8 +27,8 @@ from capri.streams import EXPLANATION
 
 # Of a pool, so many contexts are looked at; of them, so many pairs at a time.
 _CONTEXTS, _PAIRS = 256, 1 << 13
-# Of a normal variable, 95 in 100 lie within so many deviations; what is unknown of ``f`` is expected
-# to within TRUSTED times itself.
+# Of a normal variable, 95 in 100 lie within so many deviations; what is unknown of ``f`` is
+# expected to within TRUSTED times itself.
 _WIDTH = 1.959964 * TRUSTED
 
 

@@ -142,8 +142,12 @@ class Figures:
             yield Notice(kind="policy file", text=text)
 
     def epochs(self) -> Any:
-        """One record for each closed epoch."""
-        return [json_values(record.to_dict()) for record in self._policy.epochs]
+        """One record for each closed epoch, with the time at which it was due."""
+        dates = getattr(self._policy, "dates", {})
+        return [
+            json_values({**record.to_dict(), "date": dates.get(record.epoch)})
+            for record in self._policy.epochs
+        ]
 
     def estimate(self) -> Any:
         """By action, over the public contexts: estimated reward, how often it is played now."""

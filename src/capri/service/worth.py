@@ -6,6 +6,7 @@ Functions of releases and public data alone.
 import base64
 import hashlib
 import json
+import time
 from collections.abc import Callable
 from importlib.resources import files
 from itertools import pairwise
@@ -98,7 +99,8 @@ def _cells(column: Column, numbers: FloatArray) -> tuple[list[str], IntArray]:
         return ["no", "yes"], (numbers[:, 0] > 1 / 2).astype(np.int64)
     assert isinstance(column, Categorical)
     found, most = numbers.argmax(axis=1), min(len(column.levels), _LEVELS)
-    return [*map(str, column.levels[:most]), "other"], np.minimum(found, most)
+    names = [*map(str, column.levels[:most]), "other"]
+    return names[: int(found.max()) + 1], np.minimum(found, most)
 
 
 # -- one page --------------------------------------------------------------------------------------
@@ -117,7 +119,7 @@ def one_page(ask: Callable[[str], Any]) -> bytes:
             continue
     if not found["/v1/policy"].get("name"):
         raise ConfigurationError("what answers there is no service of a policy")
-    kept = json.dumps(json_values(found)).replace("<", "\\u003c")
+    kept = json.dumps(json_values(found | {"made": time.time()})).replace("<", "\\u003c")
     folder = files("capri").joinpath("service", "page")
     parts = {name: folder.joinpath(name).read_text(encoding="utf-8") for name in _PARTS}
     scripts = [_inline(parts[name]) for name in _PARTS[1:]]
