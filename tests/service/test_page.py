@@ -204,6 +204,9 @@ def test_nothing_is_cut_off(browser: Browser, width: int) -> None:
     browser.look(width=width, height=844, phone=True)
     browser.settle()
     assert browser.run("document.documentElement.scrollWidth") <= width
+    cut = "e.clientWidth && e.scrollWidth > e.clientWidth + 1"
+    listed = f"[...document.querySelectorAll('#main *')].filter(e => {cut})"
+    assert browser.run(f"{listed}.map(e => e.tagName + e.textContent.slice(0, 40))") == []
     sizes = browser.run(
         "[...document.querySelectorAll('td, p, .label')]"
         ".map(e => parseFloat(getComputedStyle(e).fontSize))"

@@ -149,7 +149,7 @@ function drawWorth(told, estimate) {
     make("tbody", {}, told.lifts.map((each) => make("tr", {},
       make("td", { class: "name" }, each.against === `always ${told.control}` ? `${each.against} (as before)` : each.against),
       make("td", { class: "draw" }, whisker(each.lift, (each.high - each.low) / 2, low, high, `${figure(each.lift)}, between ${figure(each.low)} and ${figure(each.high)}`)),
-      make("td", { class: "number" }, each.lift.toFixed(3), make("span", { class: "soft" }, ` ± ${((each.high - each.low) / 2).toFixed(3)}`)))))));
+      make("td", { class: "number lift" }, each.lift.toFixed(3).replace(/^-(0\.0*)$/, "$1"), make("span", { class: "soft" }, ` ± ${((each.high - each.low) / 2).toFixed(3)}`)))))));
   if (!told.control) at("worth").append(make("p", { class: "soft" }, "Name the action that was played before, as control under [service], and give it a floor under [limits], to see the lift over it."));
 }
 
