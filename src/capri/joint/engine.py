@@ -193,6 +193,11 @@ class Engine:
 
     # -- serving ----------------------------------------------------------------------------------
 
+    def hold(self) -> None:
+        """Nobody is decided for in a period in which an organisation's ledger holds no charge."""
+        if self._ledger is not None:
+            self._ledger.hold()
+
     def refresh(self) -> None:
         """Read what others have published since."""
         if not self.closed:
