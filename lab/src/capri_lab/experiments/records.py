@@ -224,7 +224,8 @@ def load_results(path: str | PathLike[str]) -> "pandas.DataFrame":
     """The results of a study, or of all studies in a folder, one row per cell.
 
     ``docs/howto/experiments.md`` lists the columns. Nested values (``world``, ``player``,
-    ``epochs``, ``active``, ``certificate``) are JSON texts; the regret curve is two columns of lists.
+    ``epochs``, ``active``, ``certificate``) are JSON texts; the regret curve is two columns
+    of lists.
     """
     need("load_results", "pandas", "pyarrow", extra="capri-lab[studies]")
     import pandas
