@@ -1,4 +1,4 @@
-"""Write results/arena.json into the table of docs/rivals.md.
+"""Write results/arena.json into the table of docs/explanation/rivals.md.
 
 python benchmarks/arena_table.py
 """
@@ -8,7 +8,7 @@ from typing import Any
 
 import common
 
-PAGE = common.ROOT.parent / "docs" / "rivals.md"
+PAGE = common.ROOT.parent / "docs" / "explanation" / "rivals.md"
 PROBLEMS = {"rbf": "RBF", "matern52": "Matern", "hartmann4": "Hartmann-4"}
 TASKS = [(problem, rounds) for problem in PROBLEMS for rounds in (10_000, 100_000)]
 ORDER = {"perfect": 0, "local": 1, "shuffle": 2, "joint": 3, "central": 4, "none": 5}

@@ -198,7 +198,7 @@ def show(rows: list[dict[str, Any]], *, publish: bool) -> None:
     for name, text in tables.items():
         print(f"{name}\n\n{text}")
         if publish:
-            common.publish("ridge.md", name, text)
+            common.publish("howto/ridge.md", name, text)
     if publish and rows:
         picture_by_epsilon(cells)
         picture_by_rows(cells)
