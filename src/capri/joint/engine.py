@@ -151,6 +151,7 @@ class Engine:
         clock: Callable[[], float],
     ) -> None:
         self.repository, self._ledger, self.clock = repository, ledger, clock
+        self.reservation = None if ledger is None else ledger.reservation
         self.hooks = course.hooks
         repository.rows.columns = stored_columns(problem)
         self.state = state = PublicState(
@@ -192,11 +193,6 @@ class Engine:
         return self.state.course
 
     # -- serving ----------------------------------------------------------------------------------
-
-    def hold(self) -> None:
-        """Nobody is decided for in a period in which an organisation's ledger holds no charge."""
-        if self._ledger is not None:
-            self._ledger.hold()
 
     def refresh(self) -> None:
         """Read what others have published since."""
