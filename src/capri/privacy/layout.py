@@ -8,9 +8,8 @@ noise ``sigma`` everywhere. docs/explanation/privacy.md has the theorem, and the
 
     :mod:`capri.privacy.vector`      one vector, multiplied first and rounded last
     :mod:`capri.privacy.products`    exact products of rounded numbers, for what costs nothing
-    :mod:`capri.privacy.moments`     all second moments of a row
+    :mod:`capri.privacy.moments`     all second moments of a row; a cell of every column
     :mod:`capri.privacy.histogram`   a number in one cell of a public partition
-    :mod:`capri.privacy.counts`      a cell of every column
 
 The norm says which mechanism hides a message. A mechanism knows the noise that a budget needs for
 messages a diameter apart, and what that noise delivers. :mod:`capri.privacy.noise` draws it.
