@@ -7,7 +7,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,14 +17,14 @@ from capri.choices import as_wanted
 from capri.epoch.bounds import Sets, given_sets
 from capri.epoch.decide import Logged, as_logged
 from capri.epoch.decisions import NOBODY, Decision, DecisionIds, Decisions, decision_rewards
-from capri.epoch.modes import Mode, Operation, ShadowRecord, checked_mode
+from capri.epoch.modes import Mode, Operation, checked_mode
 from capri.epoch.plan import EpochPlan, Segment
 from capri.epoch.problem import Problem
 from capri.epoch.rewards import RewardStatus, warn_of_ignored
+from capri.epoch.shadow import ShadowRecord
 from capri.errors import BudgetError, ConfigurationError, ShapeError
 from capri.joint.changes import changed, plain, schedule_terms
 from capri.joint.decisions import Visits
-from capri.joint.engine import Engine, Progress, RepositoryUsers
 from capri.joint.state import repeated
 from capri.privacy.budget import UserId, check_users
 from capri.spaces import Contexts, as_contexts, as_visits
@@ -32,14 +32,17 @@ from capri.store.persistence import Configuration
 from capri.store.repository import Forgotten
 from capri.streams import Streams
 
+if TYPE_CHECKING:
+    from capri.joint.engine import Engine, Progress, RepositoryUsers
+
 
 class Serving(ABC):
     """What :class:`capri.Capri` does for users, over an engine."""
 
-    _engine: Engine
+    _engine: "Engine"
     _configured: Configuration
     _streams: Streams
-    _users: RepositoryUsers | None
+    _users: "RepositoryUsers | None"
     _ids: DecisionIds
     _contexts: Contexts
     _process: int | None
@@ -266,7 +269,7 @@ class Serving(ABC):
         return self._engine.state.has_data()
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> "Progress":
         """How far it has come; all of it is public."""
         return self._engine.progress()
 

@@ -6,24 +6,26 @@ boundary. Public figures are functions of releases, and for the role ``read``.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from capri.service.batch import MicroBatcher
 from capri.service.counts import HttpCounts
-from capri.service.figures import Figures
 from capri.service.monitoring import LiveCounts
+
+if TYPE_CHECKING:
+    from capri.service.figures import Figures
 
 KIND = b"text/plain; version=0.0.4; charset=utf-8"
 Family = Any  # a metric family of prometheus_client, which is loaded when somebody asks
 
 
-def public_text(figures: Figures) -> bytes:
+def public_text(figures: "Figures") -> bytes:
     """Figures that anybody with the role ``read`` may see."""
     return _text(_public(figures))
 
 
 def live_text(
-    figures: Figures,
+    figures: "Figures",
     http: HttpCounts,
     batchers: Sequence[MicroBatcher],
     live: LiveCounts | None,
@@ -42,7 +44,7 @@ def _text(families: Iterable[Family]) -> bytes:
     return bytes(generate_latest(Registry()))
 
 
-def _public(figures: Figures) -> Iterator[Family]:
+def _public(figures: "Figures") -> Iterator[Family]:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     progress, epochs, ledger = figures.progress(), figures.epochs(), figures.ledger()
