@@ -23,7 +23,7 @@ from capri.epoch.problem import Problem
 from capri.epoch.rewards import RewardStatus, warn_of_ignored
 from capri.epoch.shadow import ShadowRecord
 from capri.errors import BudgetError, ConfigurationError, ShapeError
-from capri.joint.changes import changed, plain, schedule_terms
+from capri.joint.changes import changed, noted, plain, schedule_terms
 from capri.joint.decisions import Visits
 from capri.joint.state import repeated
 from capri.privacy.budget import UserId, check_users
@@ -363,12 +363,12 @@ class Serving(ABC):
         """
         self._check_process()
         wanted = checked_mode(mode, action, self._engine.course.learner.problem)
-        self._engine.set_mode(wanted, _noted(by, why))
+        self._engine.set_mode(wanted, noted(by, why))
 
     def freeze(self, *, by: str = "", why: str = "") -> None:
         """Mode "frozen", unless it is that already: another process may have been first."""
         self._check_process()
-        self._engine.set_mode(Mode("frozen"), _noted(by, why), unless="frozen")
+        self._engine.set_mode(Mode("frozen"), noted(by, why), unless="frozen")
 
     def change(self, *, by: str = "", why: str = "", **settings: Any) -> None:
         """Change what may change while a policy runs, from the next epoch on, in one publication.
@@ -402,7 +402,7 @@ class Serving(ABC):
 
         alone = settings.keys() == {"actions"}
         noted = {} if alone else {"changed": {k: plain(k, v) for k, v in settings.items()}}
-        record = noted | _noted(by, why)
+        record = noted | noted(by, why)
         self._engine.change(renewed, None if alone else configured, record)
 
     def replace_actions(self, actions: object) -> None:
@@ -432,11 +432,6 @@ class Serving(ABC):
             )
         check_users([user])
         return self._engine.forget_user(self._users.digests([user])[0])
-
-
-def _noted(by: str, why: str) -> dict[str, str]:
-    """By whom and why, where that was said."""
-    return {name: each for name, each in (("by", by), ("why", why)) if each}
 
 
 def _checked_texts(
