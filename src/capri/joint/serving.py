@@ -401,8 +401,8 @@ class Serving(ABC):
             return {**values, "simulated": self._streams.simulated}, arrays
 
         alone = settings.keys() == {"actions"}
-        noted = {} if alone else {"changed": {k: plain(k, v) for k, v in settings.items()}}
-        record = noted | noted(by, why)
+        done = {} if alone else {"changed": {k: plain(k, v) for k, v in settings.items()}}
+        record = done | noted(by, why)
         self._engine.change(renewed, None if alone else configured, record)
 
     def replace_actions(self, actions: object) -> None:
