@@ -6,12 +6,14 @@ boundary. Public figures are functions of releases, and for the role ``read``.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from capri.service.batch import MicroBatcher
 from capri.service.counts import HttpCounts
-from capri.service.figures import Figures
 from capri.service.monitoring import LiveCounts
+
+if TYPE_CHECKING:
+    from capri.service.figures import Figures
 
 KIND = b"text/plain; version=0.0.4; charset=utf-8"
 Family = Any  # a metric family of prometheus_client, which is loaded when somebody asks
@@ -49,13 +51,13 @@ LIVE: dict[str, tuple[str, tuple[str, ...], str]] = {
 }
 
 
-def public_text(figures: Figures) -> bytes:
+def public_text(figures: "Figures") -> bytes:
     """Figures that anybody with the role ``read`` may see."""
     return _text(_public(figures))
 
 
 def live_text(
-    figures: Figures,
+    figures: "Figures",
     http: HttpCounts,
     batchers: Sequence[MicroBatcher],
     live: LiveCounts | None,
@@ -85,7 +87,7 @@ def _family(name: str, samples: Iterable[tuple[Any, ...]]) -> Family:
     return found
 
 
-def _public(figures: Figures) -> Iterator[Family]:
+def _public(figures: "Figures") -> Iterator[Family]:
     progress, epochs, ledger = figures.progress(), figures.epochs(), figures.ledger()
     last, policy = epochs[-1] if epochs else {}, figures.policy()
     taking = [epoch for epoch in progress["under_way"] if epoch["open"]]
