@@ -3,6 +3,7 @@
 import json
 import re
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,6 @@ def blocks(page: str) -> list[str]:
         "docs/explanation/rivals.md",
         "docs/howto/ridge.md",
         "docs/reference/datasets.md",
-        "docs/real.md",
         "docs/howto/experiments.md",
         "docs/reference/certificate.md",
         "docs/howto/report.md",
@@ -137,7 +137,7 @@ def test_noise_table_is_what_the_command_prints(page: str, options: list[str]) -
 
 def test_regret_of_devices_is_what_was_measured() -> None:
     """Every row of the benchmark stands on the page as measured, and below its bar."""
-    text = (ROOT / "docs/explanation/local.md").read_text()
+    text = (ROOT / "docs/results.md").read_text()
     rows = json.loads((ROOT / "benchmarks/results/local.json").read_text())["regret"]
     names = {"matern": "Matern-5/2, lengthscale 0.3", "rbf 0.6": "RBF, lengthscale 0.6"}
     assert len(rows) == 6
@@ -147,6 +147,42 @@ def test_regret_of_devices_is_what_was_measured() -> None:
         assert f" **{row['mean']:.3f}** | {row['error']:.3f} | {row['worst']:.3f} |" in line
         assert row["mean"] <= row["bar"]
         assert row["functions"] >= 10
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "function", "file", "key"),
+    [
+        ("regret", "table", "regret", ""),
+        ("ablation", "table", "ablation", ""),
+        ("speed", "table", "speed", ""),
+        ("arena_table", "table", "arena", "results"),
+        ("local_table", "start_table", "local", "start"),
+        ("local_table", "model_table", "local", "shuffle"),
+        ("local_table", "speed_text", "local", "speed"),
+        ("world_rewards", "table", "world_rewards", ""),
+        ("world_limits", "warm_table", "world_limits", ""),
+        ("world_limits", "sets_text", "world_limits", ""),
+    ],
+)
+def test_tables_of_results_are_those_of_their_benchmarks(
+    benchmark: str, function: str, file: str, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Line by line what the benchmark writes of its stored numbers: nobody edits a figure."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    stored = json.loads((ROOT / f"benchmarks/results/{file}.json").read_text())
+    drawn = getattr(import_module(benchmark), function)(stored[key] if key else stored)
+    page = (ROOT / "docs/results.md").read_text().splitlines()
+    assert [line for line in drawn.strip().splitlines() if line not in page] == []
+
+
+def test_every_table_of_results_says_its_commit_and_day() -> None:
+    page = (ROOT / "docs/results.md").read_text()
+    sections = page.split("\n## ")[1:]
+    assert len(sections) > 10
+    for section in sections:
+        assert re.search(r"[Cc]ommit `[0-9a-f]{7,9}(-dirty)?`, \d{4}-\d\d-\d\d", section), section[
+            :60
+        ]
 
 
 def test_table_of_promises_is_that_of_the_classes() -> None:

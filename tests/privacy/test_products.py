@@ -1,10 +1,8 @@
 """Messages in integers: bounded for any input, exact in any order, and readable under noise."""
 
-import re
 from dataclasses import replace
 from fractions import Fraction
 from math import sqrt
-from pathlib import Path
 
 import numpy as np
 import pytest

@@ -12,7 +12,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from capri.epoch import modes
+from capri.epoch import shadow as shadow_sums
 from capri.errors import BudgetError, ConfigurationError
 from capri.joint import release
 from capri.joint import rewards as joint_rewards
@@ -400,12 +400,12 @@ def clips_nothing(patch: Patch) -> None:
         found = [first, inside - first, third, self.level - inside - third]
         return np.stack(found, axis=1).astype(np.int64)
 
-    def messages(self: modes.ShadowSum, weights: Any, rewards: Any) -> Any:
-        share = np.nan_to_num(weights, posinf=1e3) / modes.WEIGHT_BOUND
+    def messages(self: shadow_sums.ShadowSum, weights: Any, rewards: Any) -> Any:
+        share = np.nan_to_num(weights, posinf=1e3) / shadow_sums.WEIGHT_BOUND
         return self.layout.messages(np.minimum(share, 1e3), np.nan_to_num(rewards))
 
     patch.setattr(CornerLayout, "messages", corners)
-    patch.setattr(modes.ShadowSum, "messages", messages)
+    patch.setattr(shadow_sums.ShadowSum, "messages", messages)
 
 
 ONCE = {"budget": USUAL, "limit": None}
@@ -413,7 +413,7 @@ OFTEN = {"budget": USUAL, "limit": UserLimit(total=40)}
 
 
 def unchecked_vector(patch: Patch) -> None:
-    patch.setattr(modes, "_SHARE", 1.0)
+    patch.setattr(shadow_sums, "_SHARE", 1.0)
     patch.setattr(
         VectorLayout, "bounded", lambda self, rows: np.rint(rows / self.step).astype(np.int64)
     )
