@@ -192,11 +192,11 @@ def read_world(given: Given) -> World:
     """An ``[[environments]]`` table."""
     name = given.take("name")
     if not (isinstance(name, str) and is_own(name)):
-        given.only(key for each in WORLD_NAMES for key in _keys(each))
+        given.only(key for each in WORLD_NAMES for key in keys_of(each))
         name = given.word("name", WORLD_NAMES)
     with given.at("name"):
         allowed = _options(name)
-    given.only(_keys(name))
+    given.only(keys_of(name))
     label = given.text("label", name)
     kernel, lengthscale = None, None
     if name in _OF_KERNELS or is_own(name) or (name not in SETUPS and given.has("kernel")):
@@ -242,7 +242,7 @@ def _options(name: str) -> dict[str, Any]:
     }
 
 
-def _keys(name: str) -> tuple[str, ...]:
+def keys_of(name: str) -> tuple[str, ...]:
     """The keys that the table of an environment may have."""
     kernel = () if name in SETUPS else ("kernel", "lengthscale")
     source = (DIGEST,) if name == TABLE or is_own(name) else ()
