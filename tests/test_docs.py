@@ -193,7 +193,7 @@ def test_every_test_that_a_proof_names_exists() -> None:
     for file, test in named:
         assert (ROOT / file).is_file(), file
         assert not test or f"def {test}(" in (ROOT / file).read_text(), f"{file}::{test}"
-    proof = text[text.index("### Proof, and the test") : text.index("### The price of integers")]
+    proof = text[text.index("### Proof, and the test") : text.index("## One message, one gate")]
     steps = re.split(r"^\*\*\d+\. ", proof, flags=re.MULTILINE)[1:]
     assert len(steps) == 10
     assert all("*Test" in step for step in steps), "a step without a test"

@@ -15,13 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from capri.environments import (
-    ENVIRONMENT_NAMES,
-    Environment,
-    environment_by_name,
-    hartmann4,
-    random_rkhs,
-)
+from capri.environments import Environment, random_rkhs
 from capri.errors import ConfigurationError
 from capri.files import Given
 from capri.kernels import (
@@ -56,6 +50,7 @@ from capri_lab.environments import (
 )
 from capri_lab.own import digest, is_own, load, place_of
 from capri_lab.rivals import kind_of
+from capri_lab.surfaces import ENVIRONMENT_NAMES, environment_by_name, hartmann4
 
 
 @dataclass(frozen=True, kw_only=True)
