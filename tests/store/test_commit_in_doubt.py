@@ -139,7 +139,7 @@ def test_slots_that_were_filled_by_one_statement_are_filled_once(
 
     def fill(transaction: Transaction) -> bool:
         runs.append(transaction)
-        return transaction.fill(1, generation, [(7, b"secret"), (9, b"sealed")])
+        return transaction.fill(1, generation, [7, 9], [b"secret", b"sealed"])
 
     with small_policy(store=url, simulation_seed=None) as policy:
         policy.act(CONTEXTS[0])
@@ -149,7 +149,7 @@ def test_slots_that_were_filled_by_one_statement_are_filled_once(
             policy._engine.state.view.generation,
         )
         assert isinstance(database, PostgresDatabase)
-        assert not database.write(lambda unit: unit.fill(1, generation + 1, [(5, b"secret")]))
+        assert not database.write(lambda unit: unit.fill(1, generation + 1, [5], [b"secret"]))
         crashes = {when: lambda: crash(server)}
         database._writer = Interrupted(  # type: ignore[assignment]
             database._writer, crashes.get("before", _nothing), crashes.get("after", _nothing)

@@ -263,14 +263,15 @@ class PostgresTransaction(Transaction):
         issued, generation = cursor.fetchall()[0]
         return int(issued), int(generation)
 
-    def fill(self, epoch: int, generation: int, rows: Sequence[tuple[int, bytes]]) -> bool:
+    def fill(
+        self, epoch: int, generation: int, numbers: Sequence[int], contents: Sequence[bytes]
+    ) -> bool:
         """One statement, which is the whole transaction where no other job shares it."""
         if self.settled:
             return True
-        numbers, contents = zip(*rows, strict=True)
         size = len(contents[0])
         if self.begun or not self._connection.fills or any(len(each) != size for each in contents):
-            return super().fill(epoch, generation, rows)
+            return super().fill(epoch, generation, numbers, contents)
         # The numbers as one text, the contents as one: an array of either takes long to write.
         listed = f"{{{','.join(map(str, numbers))}}}"
         values = (epoch, generation, listed, size, b"".join(contents), *self._turn)

@@ -154,18 +154,17 @@ class SqlRows(Rows[Transaction]):
 
     def write_decisions(self, unit: Transaction, numbers: IntArray, prepared: Any) -> None:
         """Rows of new decisions."""
-        unit.insert("decisions", self._sealed_decisions(numbers, prepared))
+        listed = numbers.tolist()
+        sealed = self.seal.seal_many("decisions", listed, "secret", prepared)
+        unit.insert("decisions", list(zip(listed, sealed, strict=True)))
 
     def fill(
         self, unit: Transaction, epoch: int, generation: int, numbers: IntArray, prepared: Any
     ) -> bool:
         """New decisions of an epoch, which is joined; False if the generation is another now."""
-        return unit.fill(epoch, generation, self._sealed_decisions(numbers, prepared))
-
-    def _sealed_decisions(self, numbers: IntArray, prepared: Any) -> list[tuple[int, bytes]]:
         listed = numbers.tolist()
         sealed = self.seal.seal_many("decisions", listed, "secret", prepared)
-        return list(zip(listed, sealed, strict=True))
+        return unit.fill(epoch, generation, listed, sealed)
 
     def first_statuses(self, unit: Transaction, numbers: IntArray) -> IntArray:
         """What a first reward for each decision meets: accepted, uncounted, or unknown."""

@@ -256,14 +256,16 @@ class Transaction(ABC):
         Returns slots handed out and generation, as they are once that is so. Give epochs in order.
         """
 
-    def fill(self, epoch: int, generation: int, rows: Sequence[tuple[int, bytes]]) -> bool:
+    def fill(
+        self, epoch: int, generation: int, numbers: Sequence[int], contents: Sequence[bytes]
+    ) -> bool:
         """Join an epoch, and insert decisions if the generation is this; whether it was.
 
         Nothing else is done in this transaction.
         """
         if self.join_epochs([epoch])[1] != generation:
             return False
-        self.insert("decisions", rows)
+        self.insert("decisions", list(zip(numbers, contents, strict=True)))
         return True
 
     @abstractmethod
