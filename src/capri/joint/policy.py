@@ -35,7 +35,6 @@ from capri.privacy.certificate import Certificate, Declaration
 from capri.privacy.gate import Gate, Observer, noise_source
 from capri.privacy.ledger import Ledger
 from capri.spaces import Contexts
-from capri.store.history import History
 from capri.store.memory import MemoryRepository, rehearsed
 from capri.store.organisation import OrganisationLedger
 from capri.store.persistence import (
@@ -47,6 +46,7 @@ from capri.store.persistence import (
 )
 from capri.store.repository import Repository
 from capri.store.reservation import Reservation, joined
+from capri.store.rollback import History
 from capri.streams import Streams
 
 

@@ -34,11 +34,10 @@ from capri.privacy.filters import Charge
 from capri.privacy.layout import Norm
 from capri.spaces import Actions, Contexts
 from capri.store.codec import packed, unpacked
-from capri.store.history import History, make_room, note_load
 from capri.store.memory import MemoryRepository
 from capri.store.repository import Repository
 from capri.store.reservation import Joined, Reservation, check_ledger, joined_values
-from capri.store.rollback import Checkpoint, open_guard
+from capri.store.rollback import Checkpoint, History, make_room, note_load, open_guard
 from capri.store.sql import SqlRepository
 from capri.store.transaction import empty_store, open_database
 from capri.streams import Streams
