@@ -21,8 +21,9 @@ folder in the place of a share, or a lost one. It is refused, and never begun an
 (:meth:`capri.store.sql.SqlRepository.note`). Reading makes neither file nor table.
 
 **Files of private policies** have a history of their own. Two copies of one policy that both go on
-would count the same users twice and forget each other's releases. A policy therefore carries an id, drawn when it is built, and a generation that every save
-raises. It writes over the very file it has written or read last, and over no other.
+would count the same users twice and forget each other's releases. A policy therefore carries an id,
+drawn when it is built, and a generation that every save raises. It writes over the very file it has
+written or read last, and over no other.
 
 What this notices: a save over a newer file, over another policy's, or a simulation over either; and
 a second load of one file within a process. What it cannot: two copies that go on side by side, in
