@@ -80,9 +80,8 @@ class PracticalLearner(Learner):
             pending={},
         )
         behaviour = behaviour_of(problem, self._opening(self._known, generator))
-        self._known = replace(
-            self._known, behaviour=behaviour, stage=Stage.draw(problem, generator)
-        )
+        stage = Stage.draw(problem, generator)
+        self._known = replace(self._known, behaviour=behaviour, stage=stage)
         self._watch = self._watched()
 
     @property
@@ -339,10 +338,8 @@ class PracticalLearner(Learner):
     def amend(self, problem: Problem) -> None:
         """Play the law of now within the limits of another problem."""
         known = self._known
-        behaviour, stage = (
-            behaviour_of(problem, known.behaviour.law),
-            replace(known.stage, law=None),
-        )
+        behaviour = behaviour_of(problem, known.behaviour.law)
+        stage = replace(known.stage, law=None)
         self._known = replace(known, problem=problem, behaviour=behaviour, stage=stage)
         self._watch = replace(self._watch, problem=problem)
 
