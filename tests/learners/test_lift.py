@@ -35,7 +35,7 @@ def played(actions: object, reward_range: tuple[float, float] = (-1.0, 1.0)) -> 
 
 def by_coefficient(policy: capri.Capri, weights: FloatArray) -> float:
     """Deviation of the sum, from the sum of every coefficient alone."""
-    learner = policy._engine.course.learner
+    learner = policy._engine.learning.learner
     assert isinstance(learner, PracticalLearner)
     known = learner.known
     sums = np.array(

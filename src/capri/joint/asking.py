@@ -167,7 +167,7 @@ class Asking:
         ``control``: the name of the action that was played before. From public things alone.
         """
         with self._lock:
-            return lifts(self._engine.course.learner, control)
+            return lifts(self._engine.learning.learner, control)
 
     def forecast(
         self,
