@@ -15,7 +15,7 @@ if the generation is still the one they began with.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from time import monotonic, sleep
@@ -365,7 +365,8 @@ class EpochLoop:
         """
         if self.state.law != self.state.ground.law:
             raise OvertakenError
-        with self._computing(), self.state.drawing:
+        once = nullcontext() if self.repository.single_writer else self._computing()
+        with once, self.state.drawing:
             request = replace(request, codec=self.repository.codec)
             result = self.planner.make(
                 self.state.learning.branch(), request, self.state.played, self._streams
