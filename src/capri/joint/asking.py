@@ -39,7 +39,7 @@ class Asking:
     @property
     def problem(self) -> Problem:
         """Spaces, bounds and the promise; its actions may be new."""
-        return self._engine.course.learner.problem
+        return self._engine.learning.learner.problem
 
     def _certify(self, **wanted: Any) -> Certificate:
         wanted = {"private": not self._streams.simulated} | wanted
@@ -143,7 +143,7 @@ class Asking:
         with self._lock:
             budget = None if self._streams.simulated else self.problem.budget
             digest = configuration_digest(*self._configuration())
-            return releases_prior(self._engine.course, budget, digest)
+            return releases_prior(self._engine.learning, budget, digest)
 
     def explain(self) -> Explanation:
         """What the releases made it believe: kernels, effects, columns that matter, noise.
@@ -151,7 +151,7 @@ class Asking:
         From public things alone, so it costs nothing and changes nothing.
         """
         with self._lock:
-            return explain(self._engine.course.learner)
+            return explain(self._engine.learning.learner)
 
     def forecast(
         self,
