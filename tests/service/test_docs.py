@@ -109,16 +109,9 @@ def test_web_shop(example: Running) -> None:
     assert done.stdout.startswith("offered most: ")
 
 
-def test_every_field_status_and_limit_is_on_the_page() -> None:
-    from capri.service.app import ROUTES
-    from capri.service.auth import ServiceLimits
+def test_every_status_and_mark_is_on_the_page() -> None:
+    """Routes, fields, limits and keys are written into the reference from the code."""
     from capri.service.decisions import MARKS, REWARD_STATUSES, VISIT_STATUSES
-    from capri.service.messages import DecisionRequest
 
-    limits = ServiceLimits.__dataclass_fields__
-    for word in (*MARKS, *REWARD_STATUSES, *VISIT_STATUSES, *limits):
-        assert f"`{word}`" in PAGE or f"`{word}" in PAGE, word
-    for route in ROUTES:
-        assert route.path in PAGE, route.path
-    for field in DecisionRequest.__struct_fields__:
-        assert re.search(rf"\b{field}\b", PAGE), field
+    for word in (*MARKS, *REWARD_STATUSES, *VISIT_STATUSES):
+        assert f"`{word}`" in PAGE, word
