@@ -16,7 +16,7 @@ from capri.epoch.play import Conduct
 from capri.family import ArmBasis, ArmFeatures
 from capri.features import Span
 from capri.learners.arm_cells import ArmShape, Sums, cells_of
-from capri.learners.arm_draws import coordinate_deviation
+from capri.learners.draws import coordinate_deviation
 from capri.learners.belief import Believed, Block
 from capri.learners.context_law import ContextLaw
 from capri.learners.messages import Question, water_filling
