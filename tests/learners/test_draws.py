@@ -14,7 +14,7 @@ def outlook(length: float) -> Outlook:
 def resolved_part(length: float) -> tuple[np.ndarray, np.ndarray]:
     """What an epoch of this length resolves of a belief, in all its directions, and the belief."""
     generator = np.random.default_rng(0)
-    factor = generator.standard_normal((6, 6)) * 0.5 ** np.arange(6)
+    factor = generator.standard_normal((6, 6)) * 0.1 * 0.5 ** np.arange(6)
     rows = generator.standard_normal((200, 6))
     root = resolvable(factor, rows @ factor, np.full(200, 1 / 200), outlook(length))
     return root @ root.T, factor @ factor.T

@@ -19,17 +19,20 @@ arms.
 
 from dataclasses import dataclass
 from math import pi, sqrt
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import ndtr
 
 from capri.arrays import FloatArray, IntArray
 from capri.epoch.problem import Problem
-from capri.learners.arm_prior import ArmPosterior
 from capri.learners.belief import Belief
 from capri.learners.messages import bound_of, coordinate_noise, remaining
 from capri.learners.options import PracticalOptions
 from capri.privacy.layout import Norm
+
+if TYPE_CHECKING:
+    from capri.learners.arm_prior import ArmPosterior
 
 # Draws of the first epoch, and their growth from epoch to epoch.
 _FIRST, _GROWTH = 8, 1.25
@@ -169,7 +172,7 @@ class Tries:
 
 
 def thompson_draws(
-    state: ArmPosterior,
+    state: "ArmPosterior",
     outlook: Outlook,
     count: int,
     scale: float,

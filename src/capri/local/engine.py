@@ -29,7 +29,7 @@ from capri.arrays import BoolArray, IntArray
 from capri.epoch.course import Course
 from capri.epoch.plan import EpochPlan, Notice
 from capri.epoch.problem import Problem
-from capri.epoch.storage import plan_state
+from capri.epoch.storage import plan_state, version_state
 from capri.errors import DataError, HorizonError, StorageError
 from capri.learners.learner import PracticalLearner
 from capri.local import wire
@@ -49,10 +49,10 @@ from capri.store.repository import (
     OvertakenError,
     ReportRow,
     drop_laws,
-    kept_version,
 )
 from capri.store.reservation import Reservation
-from capri.store.view import LEARNT, OPEN, WAITING, EpochRow, Unit
+from capri.store.tables import Unit
+from capri.store.view import LEARNT, OPEN, WAITING, EpochRow
 
 Result = TypeVar("Result")
 # How often in a row others may be faster: a store that never agrees with what was read of it must
@@ -102,6 +102,7 @@ class ReportEngine:
 
         What is due is due after a number of accepted reports, so batches do not matter.
         """
+        self._hold()
         undamaged = wire.are_reports(rows)
         statuses = np.empty(len(rows), dtype=np.int64)
         start = 0
@@ -112,6 +113,11 @@ class ReportEngine:
         self.judged.update(statuses.tolist())
         self.settle()
         return statuses
+
+    def _hold(self) -> None:
+        """Nothing is taken up in a period in which the population's budget is not held for it."""
+        if self.reservation is not None:
+            self.reservation.hold()
 
     def _receive(self, rows: wire.Messages, undamaged: BoolArray) -> IntArray:
         """The statuses of as many reports as come before the next thing that is due."""
@@ -197,6 +203,8 @@ class ReportEngine:
 
         The newest epoch ends with it.
         """
+
+        self._hold()
 
         def step() -> None:
             now = self.state.now()
@@ -392,7 +400,7 @@ class ReportEngine:
             problem = renewed(
                 self.state.versions[self.state.current if version is None else version]
             )
-            kept = kept_version(problem, repository.codec)
+            kept = repository.codec.pack(*version_state(problem))
             record = {"actions": problem.actions.count, "digest": repository.codec.mark(kept).hex()}
 
             def change(unit: Unit) -> None:
