@@ -6,6 +6,7 @@ What the code does not describe is an error here, so nothing public stays withou
 
 from collections.abc import Iterator
 from dataclasses import fields
+from inspect import cleandoc
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -134,7 +135,8 @@ def endpoints(document: dict[str, Any]) -> str:
             parts.append(f"Answer: {_kinds(told['responses']['200'].get('content', {}))}.\n")
     parts.append("## Messages\n")
     for name, schema in document["components"]["schemas"].items():
-        parts.append(f"### `{name}`\n\n{schema.get('description', '')}\n")
+        told = cleandoc(schema.get("description", "")).replace("``", "`")
+        parts.append(f"### `{name}`\n\n{told}\n")
         parts += _fields(schema)
     parts.append("## Refusals\n\n| status | meaning |\n| --- | --- |")
     refusals = next(iter(document["paths"].values()))
@@ -242,6 +244,11 @@ def metrics() -> str:
 # -- all of it ------------------------------------------------------------------------------------
 
 
+FILES = (
+    "python.md", "capri.md", "capri-lab.md", "endpoints.md", "files.md", "metrics.md",
+)  # fmt: skip
+
+
 def pages() -> dict[str, str]:
     """The text of every generated page, by its name."""
     from capri.cli import app
@@ -249,14 +256,15 @@ def pages() -> dict[str, str]:
     from capri.service.auth import ServiceLimits
     from capri_lab.cli import app as laboratory
 
-    return {
-        "python.md": names(),
-        "capri.md": commands(app, "capri"),
-        "capri-lab.md": commands(laboratory, "capri-lab"),
-        "endpoints.md": endpoints(document(ServiceLimits())),
-        "files.md": files(),
-        "metrics.md": metrics(),
-    }
+    texts = (
+        names(),
+        commands(app, "capri"),
+        commands(laboratory, "capri-lab"),
+        endpoints(document(ServiceLimits())),
+        files(),
+        metrics(),
+    )
+    return dict(zip(FILES, texts, strict=True))
 
 
 def write(folder: Path) -> None:

@@ -135,6 +135,10 @@ ROUTES = (
     Route("GET", "/v1/estimate", READ, "Estimated reward by action, over the public contexts"),
     Route("GET", "/v1/explanation", READ, "What the releases made it believe"),
     Route("GET", "/v1/certificate", READ, "The certificate of differential privacy"),
+    Route(
+        "GET", "/v1/certificate.html", READ, "The same as pages to be printed", answers=(str,),
+    ),
+    Route("GET", "/v1/worth", READ, "Lift over other ways to play, and who gets what"),
     Route("GET", "/v1/ledger", READ, "What was promised and spent, release by release"),
     Route(
         "GET", "/v1/shadow", READ, "What the policy would have been worth, as released",
@@ -187,7 +191,7 @@ class Application:
             await endpoint(scope, receive, send)
         else:
             missing = RefusalError(404, "there is nothing here: see /v1/openapi.json")
-            await respond(response_to(missing), send)
+            await respond(response_to(missing), send, dict(scope["headers"]))
 
     def hurry(self, seconds: float) -> None:
         """Tell who waits for longer than this what became of it: the service is to end."""
@@ -341,7 +345,7 @@ def _operation(route: Route, most: int) -> dict[str, Any]:
 
 def _answer(route: Route) -> dict[str, Any]:
     if route.answers == (str,):
-        return {"content": {"text/plain": {}}}
+        return {"content": {"text/html" if route.path.endswith(".html") else "text/plain": {}}}
     if route.answers == (bytes,):
         return _content({"type": "string"}, BINARY)
     return _content(_any_of([_schema(kind, refused=True) for kind in route.answers]))

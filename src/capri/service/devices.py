@@ -16,6 +16,7 @@ from capri.service.handlers import (
     PUBLIC,
     item_of,
     metrics_of,
+    page_of,
     readiness,
     reading,
     replace_actions,
@@ -71,6 +72,7 @@ class DeviceHandlers:
             "/metrics/live": metrics_of(
                 partial(live_text, self._figures, self._http, self.batchers, None)
             ),
+            "/v1/certificate.html": page_of(self._figures.certificate_page),
             "/readyz": readiness(self._figures.check, self._figures.mode),
         }
 
