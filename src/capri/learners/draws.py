@@ -34,6 +34,8 @@ from capri.privacy.layout import Norm
 if TYPE_CHECKING:
     from capri.learners.arm_prior import ArmPosterior
 
+# A variance too small to matter, whose products with others do not underflow.
+_NOTHING = 1e-100
 # Draws of the first epoch, and their growth from epoch to epoch.
 _FIRST, _GROWTH = 8, 1.25
 # Factor on the spread of draws: at first, from epoch to epoch, and at last.
@@ -126,7 +128,7 @@ def resolvable(
 ) -> FloatArray:
     """A root of the part of ``F F^T`` that an epoch can resolve; ``image``: rows ``d^T F``."""
     values, vectors = np.linalg.eigh((image * weights[:, None]).T @ image)
-    values = np.maximum(values[::-1], np.finfo(np.float64).tiny)
+    values = np.maximum(values[::-1], _NOTHING)
     gain = resolved(values[None], outlook.length, outlook)[0]
     return np.asarray((factor @ vectors[:, ::-1]) * np.sqrt(gain / values))
 
