@@ -11,6 +11,7 @@ import struct
 import sys
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache, partial
 from hashlib import sha256
 from itertools import pairwise
@@ -34,13 +35,15 @@ from devices import (
 )
 
 import capri
-from capri.errors import BundleError
+from capri.errors import BudgetError, BundleError, DataError
+from capri.files import canonical
 from capri.kernels import from_dict
 from capri.kernels.evaluate import steady
 from capri.local import wire
 from capri.local.bundle import open_bundle
 from capri.local.device import Device, DeviceRandomness
 from capri.local.reports import EpochReports, judge
+from capri.local.stores import MemoryStore
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger
 from capri.privacy.sphere import (
@@ -261,6 +264,53 @@ def op_judge(case: Case) -> Any:
     digests = [bundle.digest[:8], *(bytes.fromhex(text) for text in case["closed"])]
     verdict = judge(rows, wire.are_reports(rows), [epoch], digests)
     return str(capri.ReportStatus(int(verdict.status[0])))
+
+
+def op_device(case: Case) -> Any:
+    """A device that is opened anew for every step: what came of each, and all that is kept."""
+    store, bundles = MemoryStore(case.get("kept", {})), stored_bundles()
+    outcomes: list[Any] = []
+    for step in case["steps"]:
+        try:
+            client = capri.DurableClient(
+                bundles[step["bundle"]],
+                capri.Budget(epsilon=case["epsilon"]),
+                policy=step["policy"],
+                person=step.get("person", ""),
+                allowance=capri.Allowance(**case["allowance"]),
+                store=store,
+                send=lambda _, told=step: told["says"],
+                consent=lambda told=step: told.get("consent", True),
+                share=step.get("share", 1.0),
+                delay=timedelta(seconds=step.get("delay", 0)),
+                clock=lambda now=step["now"]: datetime.fromtimestamp(now / 1000, UTC),
+                randomness=Draws(case["draws"] | step.get("draws", {})),
+            )
+            outcomes.append(_stepped(client, step))
+        except (BudgetError, BundleError, DataError) as problem:
+            outcomes.append(type(problem).__name__)
+    return [outcomes, {name: _shown(store.texts[name]) for name in sorted(store.texts)}]
+
+
+def _stepped(client: capri.DurableClient, step: Case) -> Any:
+    match step["do"]:
+        case "act":
+            return client.act([nan if x is None else x for x in step["context"]]).action_index
+        case "report":
+            return client.report(step["reward"])
+        case "flush":
+            return client.flush(again=step.get("again", False))
+        case "spending":
+            return client.spending()
+    return client.status
+
+
+def _shown(text: str) -> Any:
+    """What is kept of a person, with sorted names; of the bytes of a bundle their digest."""
+    try:
+        return json.loads(canonical(json.loads(text)))
+    except ValueError:
+        return sha256(b64decode(text)).hexdigest() if len(text) > 50 else text
 
 
 OPERATIONS: dict[str, Callable[[Case], Any]] = {
@@ -764,11 +814,53 @@ def judge_cases(chooser: random.Random) -> Iterator[Case]:
             }
 
 
+def device_cases(chooser: random.Random) -> Iterator[Case]:
+    """Visits of one device: policies, people, reloads, clocks, answers, texts that are damaged."""
+    day, start = 86_400_000, 1_700_000_000_000
+
+    def case(*steps: Case, **changes: Any) -> Case:
+        now, listed = start, []
+        for step in steps:
+            now += step.pop("later", 1000)
+            listed.append({"now": now, "bundle": "first", "policy": "books", **step})
+        allowance = {"epsilon": 8, "days": 30}
+        told = {"operation": "device", "epsilon": 4.0, "allowance": allowance, "steps": listed}
+        return {**told, "draws": draws_of(chooser), **changes}
+
+    act, report = {"do": "act", "context": [0.4]}, {"do": "report", "reward": 0.5}
+    flush, said = {"do": "flush", "says": "accepted"}, {"do": "spending"}
+    status = {"do": "status"}
+    books, films, songs = ([{**each, "policy": name} for each in (act, report)] for name in "abc")
+    yield case(status, act, status, report, status, flush, status, report, said)
+    yield case(report, {**act, "context": [None]}, {**report, "reward": None}, act, flush, flush)
+    stale, portal = {**flush, "says": "stale"}, {**flush, "says": "please log in"}
+    yield case(act, flush, report, portal, flush, {**flush, "again": True}, stale)
+    later = {"bundle": "thompson"}
+    yield case(act, {**report, **later}, flush)  # under the bundle that it was made with
+    yield case(act, {**act, **later}, act, {**act, **later}, report, said)
+    days = [{**status, "later": 8 * day} for _ in range(4)]
+    yield case(*books, *films, *songs, {**said, "policy": "c"}, *days, songs[1], said)
+    back, ahead = {**films[0], "later": -3 * day}, {**songs[0], "later": 900 * day}
+    yield case(*books, back, films[1], ahead, songs[1], said)
+    hers = {"person": 'sœur "x"\\'}
+    yield case(act, report, {**act, **hers}, {**report, **hers}, {**said, **hers})
+    yield case(act, {**report, "consent": False}, status, act, report, flush)
+    yield case({**act, "share": 0.0}, {**report, "share": 1.0}, status)
+    yield case({**act, "delay": 60}, {**report, "delay": 60}, {**flush, "delay": 60, "again": True},
+               {**flush, "delay": 60, "later": 60_000})  # fmt: skip
+    tries = [{**flush, "says": None, "later": 3_600_000} for _ in range(14)]
+    yield case(act, report, *tries, flush, {**flush, "later": 10_000_000})
+    yield case(act, report, said, allowance={"epsilon": 3.9, "days": 0.5})
+    for text in ("{", "{}", "[]", "7", '{"spent": 3}'):
+        yield case(status, kept={'""': text})
+
+
 GROUPS: dict[str, tuple[Callable[[random.Random], Iterator[Case]], int]] = {
     "directions": (direction_cases, 1),
     "numbers": (number_cases, 2),
     "open": (open_cases, 3),
     "judge": (judge_cases, 4),
+    "device": (device_cases, 5),
 }
 
 

@@ -62,7 +62,8 @@ interface Course {
 interface Kept {
   time: number;
   seen: number;
-  spent: [time: number, epsilon: number, policy: string][];
+  /** Costs in millionths. */
+  spent: [time: number, cost: number, policy: string][];
   policies: { [name: string]: Course };
 }
 
@@ -70,6 +71,10 @@ const DAY = 86_400_000;
 const STATUSES = ["accepted", "replayed", "stale", "unknown", "malformed"];
 /** Longest time between two uploads, about an hour: 2^12 seconds. */
 const MOST_DOUBLINGS = 12;
+
+/** An allowance in millionths, rounded down; and an epsilon of millionths in words. */
+const allowed = (epsilon: number) => Math.floor(1e6 * epsilon + 1e-3);
+const plain = (cost: number) => String(Number((cost / 1e6).toFixed(2)));
 
 const base64 = (data: Uint8Array): string => {
   let text = "";
@@ -178,7 +183,7 @@ export class DurableClient {
       if (course.digest === undefined) throw new DataError("there is nothing to report: act comes first");
       if (agreed) {
         const bundle = this.#bundleOf(course.digest, texts[1 + course.slot]!);
-        this.#charge(kept, costOf(bundle.sphere, this.#terms.epsilon));
+        this.#charge(kept, costOf(bundle.sphere));
         const context = Float64Array.from(course.context!, numberOf);
         course.report = hex(core.report(bundle, context, course.action!, value, this.#draws));
       }
@@ -209,7 +214,7 @@ export class DurableClient {
       if (!course.report) return { report: null, answer: course.answer ?? null, wait: Infinity };
       const wait = Math.max(course.first, again ? 0 : course.due) - now;
       if (wait > 0) return { report: null, answer: null, wait };
-      course.due = now + 1000 * 2 ** Math.min(course.tries++, MOST_DOUBLINGS) * (0.5 + Math.random());
+      course.due = now + 1000 * 2 ** Math.min(course.tries++, MOST_DOUBLINGS) * (0.5 + this.#draws.rounding());
       return { report: course.report, answer: null, wait: course.due - now };
     });
     if (told.report === null) return [told.answer, told.wait];
@@ -272,10 +277,9 @@ export class DurableClient {
     return this.#step((_, kept) => {
       const recent = this.#recent(kept);
       const cost = recent.reduce((sum, [, each]) => sum + each, 0);
-      const plain = (x: number) => String(Number(x.toFixed(2)));
       const who = recent.length ? ` (${recent.map(([, each, policy]) => `${policy}: ${plain(each)}`).join(", ")})` : "";
       const reports = recent.length === 1 ? "1 private report" : `${recent.length} private reports`;
-      return `In the last ${days} days this device has made ${reports}${who}, at a cost of ${plain(cost)} of the ${plain(epsilon)} that you allow.`;
+      return `In the last ${days} days this device has made ${reports}${who}, at a cost of ${plain(cost)} of the ${plain(allowed(epsilon))} that you allow.`;
     });
   }
 
@@ -305,9 +309,9 @@ export class DurableClient {
   #charge(kept: Kept, cost: number): void {
     const { epsilon, days } = this.#terms.allowance;
     const already = this.#recent(kept).reduce((sum, [, each]) => sum + each, 0);
-    if (already + cost > epsilon) {
+    if (already + cost > allowed(epsilon)) {
       throw new BudgetError(
-        `a report costs ${cost.toFixed(2)}, and ${already.toFixed(2)} of ${epsilon} are spent in ${days} days: nothing was reported`,
+        `a report costs ${plain(cost)}, and ${plain(already)} of ${epsilon} are spent in ${days} days: nothing was reported`,
       );
     }
     kept.spent.push([kept.time, cost, this.#terms.policy]);
