@@ -125,7 +125,7 @@ example-report: $(READY)  ## docs/example-report: the rivals at reduced size, a 
 	$(BIN)/capri-lab run docs/example-report/rivals-small.toml --output build/example
 	$(BIN)/capri-lab report build/example/rivals-small -o docs/example-report/report.html
 
-real: $(READY)  ## docs/real.md and its report: CAPRI that is told nothing, on real data; hours
+real: $(READY)  ## CAPRI that is told nothing, on real data: its report and table in docs; hours
 	$(BIN)/capri-lab run real --output build
 	mkdir -p docs/real-report
 	$(BIN)/capri-lab report build/real -o docs/real-report/report.html

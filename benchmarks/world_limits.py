@@ -258,9 +258,9 @@ def main() -> None:
     results = measure(asked.parts, asked.functions, asked.decisions)
     if "warm" in results:
         common.save_figure(draw(results), "world-limits")
-        common.publish("world.md", "warm", warm_table(results))
+        common.publish("warm", warm_table(results))
     if "sets" in results and "kept" in results:
-        common.publish("world.md", "sets", sets_text(results))
+        common.publish("sets", sets_text(results))
 
 
 if __name__ == "__main__":

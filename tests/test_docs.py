@@ -3,6 +3,7 @@
 import json
 import re
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -20,23 +21,22 @@ def blocks(page: str) -> list[str]:
     "page",
     [
         "README.md",
-        "docs/quickstart.md",
-        "docs/auto.md",
-        "docs/explain.md",
-        "docs/forecast.md",
-        "docs/schema.md",
-        "docs/local.md",
-        "docs/aggregate.md",
-        "docs/rivals.md",
-        "docs/ridge.md",
-        "docs/datasets.md",
-        "docs/real.md",
-        "docs/experiments.md",
-        "docs/certificate.md",
-        "docs/report.md",
-        "docs/store.md",
-        "docs/ledger.md",
-        "docs/world.md",
+        "docs/tutorials/quickstart.md",
+        "docs/explanation/auto.md",
+        "docs/howto/explain.md",
+        "docs/howto/forecast.md",
+        "docs/howto/schema.md",
+        "docs/explanation/local.md",
+        "docs/howto/aggregate.md",
+        "docs/explanation/rivals.md",
+        "docs/howto/ridge.md",
+        "docs/reference/datasets.md",
+        "docs/howto/experiments.md",
+        "docs/reference/certificate.md",
+        "docs/howto/report.md",
+        "docs/howto/store.md",
+        "docs/howto/ledger.md",
+        "docs/howto/world.md",
         "docs/tutorials/engineer.md",
         "docs/tutorials/device.md",
         "docs/tutorials/data-scientist.md",
@@ -55,7 +55,7 @@ def test_examples_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 EXAMPLES = [
     *ROOT.glob("*.md"),
-    *ROOT.glob("docs/*.md"),
+    *ROOT.glob("docs/**/*.md"),
     *ROOT.glob("clients/*/README.md"),
     *ROOT.glob("examples/**/*.py"),
     *ROOT.glob("examples/**/*.toml"),
@@ -94,12 +94,12 @@ def test_clock_hides_no_visit() -> None:
             policy.act([0.0])
         lengths.append((policy.epochs[0].length, policy.ledger.events[0].participants))
     assert lengths == [(40, 40), (41, 41)]
-    assert "**No mode hides it.**" in (ROOT / "docs" / "privacy.md").read_text()
+    assert "**No mode hides it.**" in (ROOT / "docs" / "explanation" / "privacy.md").read_text()
 
 
 @pytest.mark.parametrize(
     "page",
-    [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("docs/tutorials/*.md")],
+    [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")],
     ids=lambda p: p.name,
 )
 def test_links_lead_somewhere(page: Path) -> None:
@@ -119,8 +119,8 @@ def test_links_lead_somewhere(page: Path) -> None:
 @pytest.mark.parametrize(
     ("page", "options"),
     [
-        ("docs/privacy.md", []),
-        ("docs/local.md", ["--local", "--dimension", "50", "--epsilon", "0.5,1,2,4,8"]),
+        ("docs/explanation/privacy.md", []),
+        ("docs/explanation/local.md", ["--local", "--dimension", "50", "--epsilon", "0.5,1,2,4,8"]),
     ],
 )
 def test_noise_table_is_what_the_command_prints(page: str, options: list[str]) -> None:
@@ -137,7 +137,7 @@ def test_noise_table_is_what_the_command_prints(page: str, options: list[str]) -
 
 def test_regret_of_devices_is_what_was_measured() -> None:
     """Every row of the benchmark stands on the page as measured, and below its bar."""
-    text = (ROOT / "docs/local.md").read_text()
+    text = (ROOT / "docs/results.md").read_text()
     rows = json.loads((ROOT / "benchmarks/results/local.json").read_text())["regret"]
     names = {"matern": "Matern-5/2, lengthscale 0.3", "rbf 0.6": "RBF, lengthscale 0.6"}
     assert len(rows) == 6
@@ -149,10 +149,46 @@ def test_regret_of_devices_is_what_was_measured() -> None:
         assert row["functions"] >= 10
 
 
+@pytest.mark.parametrize(
+    ("benchmark", "function", "file", "key"),
+    [
+        ("regret", "table", "regret", ""),
+        ("ablation", "table", "ablation", ""),
+        ("speed", "table", "speed", ""),
+        ("arena_table", "table", "arena", "results"),
+        ("local_table", "start_table", "local", "start"),
+        ("local_table", "model_table", "local", "shuffle"),
+        ("local_table", "speed_text", "local", "speed"),
+        ("world_rewards", "table", "world_rewards", ""),
+        ("world_limits", "warm_table", "world_limits", ""),
+        ("world_limits", "sets_text", "world_limits", ""),
+    ],
+)
+def test_tables_of_results_are_those_of_their_benchmarks(
+    benchmark: str, function: str, file: str, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Line by line what the benchmark writes of its stored numbers: nobody edits a figure."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    stored = json.loads((ROOT / f"benchmarks/results/{file}.json").read_text())
+    drawn = getattr(import_module(benchmark), function)(stored[key] if key else stored)
+    page = (ROOT / "docs/results.md").read_text().splitlines()
+    assert [line for line in drawn.strip().splitlines() if line not in page] == []
+
+
+def test_every_table_of_results_says_its_commit_and_day() -> None:
+    page = (ROOT / "docs/results.md").read_text()
+    sections = page.split("\n## ")[1:]
+    assert len(sections) > 10
+    for section in sections:
+        assert re.search(r"[Cc]ommit `[0-9a-f]{7,9}(-dirty)?`, \d{4}-\d\d-\d\d", section), section[
+            :60
+        ]
+
+
 def test_table_of_promises_is_that_of_the_classes() -> None:
     from capri_lab.rivals.catalogue import BY_NAME
 
-    page = (ROOT / "docs/rivals.md").read_text()
+    page = (ROOT / "docs/explanation/rivals.md").read_text()
     for name, kind in BY_NAME.items():
         promise = kind.promise
         if promise.model == "none":
@@ -163,8 +199,8 @@ def test_table_of_promises_is_that_of_the_classes() -> None:
 
 
 def test_every_test_that_a_proof_names_exists() -> None:
-    """docs/privacy.md proves its theorem in steps that each name what checks them."""
-    text = (ROOT / "docs/privacy.md").read_text()
+    """docs/explanation/privacy.md proves its theorem in steps that each name what checks them."""
+    text = (ROOT / "docs/explanation/privacy.md").read_text()
     named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", text)
     assert len(named) > 15
     for file, test in named:

@@ -31,6 +31,7 @@ class Periodic(Kernel):
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
     before = dict(BY_TYPE)
+    BY_TYPE.pop("Periodic", None)  # the example of ``register`` may have been run in this process
     yield
     BY_TYPE.clear()
     BY_TYPE.update(before)

@@ -44,7 +44,6 @@ def test_what_says_nothing_of_itself_is_an_error(monkeypatch: pytest.MonkeyPatch
 
 def test_every_page_has_one_place_in_the_site() -> None:
     listed = re.findall(r"^[\w/-]+$", (DOCS / "index.md").read_text(), flags=re.MULTILINE)
-    own = [page.stem for page in DOCS.glob("*.md") if page.stem != "index"]
-    own += [f"tutorials/{page.stem}" for page in DOCS.glob("tutorials/*.md")]
-    generated = [f"reference/{Path(page).stem}" for page in write_reference.pages()]
-    assert sorted(listed) == sorted([*own, *generated])
+    found = {str(page.relative_to(DOCS).with_suffix("")) for page in DOCS.rglob("*.md")} - {"index"}
+    found |= {f"reference/{Path(page).stem}" for page in write_reference.pages()}
+    assert sorted(listed) == sorted(found)

@@ -517,7 +517,7 @@ def test_a_few_late_reports_do_not_cry_wolf() -> None:
 def test_the_page_shows_what_was_measured() -> None:
     """Every row of the benchmark, and a wait is better than none."""
     root = Path(__file__).parents[2]
-    text = (root / "docs/local.md").read_text()
+    text = (root / "docs/results.md").read_text()
     rows = json.loads((root / "benchmarks/results/local.json").read_text())["late"]
     means = {(row["delay"], row["wait"]): row["mean"] for row in rows}
     assert len(means) == 5

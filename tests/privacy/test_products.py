@@ -357,7 +357,7 @@ def test_projected_moments_are_read_by_their_directions() -> None:
 def test_proof_names_tests_that_exist() -> None:
     """A step of the proof whose test was renamed or lost is a step that nobody checks."""
     here = Path(__file__)
-    page = (here.parents[2] / "docs" / "privacy.md").read_text()
+    page = (here.parents[2] / "docs" / "explanation" / "privacy.md").read_text()
     proof = page.split("\n## One message, one gate\n")[1].split("\n## ")[0]
     named = set(re.findall(r"`(test_\w+)`", proof))
     elsewhere = ("learners/test_law.py", "regression/test_widths.py", "regression/test_stages.py")

@@ -151,6 +151,7 @@ class Engine:
         clock: Callable[[], float],
     ) -> None:
         self.repository, self._ledger, self.clock = repository, ledger, clock
+        self.reservation = None if ledger is None else ledger.reservation
         self.hooks = course.hooks
         repository.rows.columns = stored_columns(problem)
         self.state = state = PublicState(

@@ -155,6 +155,8 @@ class Serving(ABC):
         if len(rows) == 0:
             return self._no_decisions(), np.empty(0, dtype=np.bool_)
         engine = self._engine
+        if engine.reservation is not None:
+            engine.reservation.hold()
         digests = None if users is None or self._users is None else self._users.digests(users)
         names = None if keys is None else engine.repository.rows.key_digests(keys)
         return engine.pace.decide(Visits(rows, valid, digests, names, logged, wanted, available))

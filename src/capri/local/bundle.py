@@ -6,7 +6,7 @@
     arrays      little-endian, one after the other: float64, or 16 bits a number
     32          SHA-256 of all before
 
-docs/wire.md says it for other languages.
+docs/reference/wire.md says it for other languages.
 
 A bundle comes from somebody the device does not trust. Nothing in it is executed or unpickled, all
 sizes are bounded before memory is asked for, and every number is checked. What a device computes

@@ -102,6 +102,7 @@ class ReportEngine:
 
         What is due is due after a number of accepted reports, so batches do not matter.
         """
+        self._hold()
         undamaged = wire.are_reports(rows)
         statuses = np.empty(len(rows), dtype=np.int64)
         start = 0
@@ -112,6 +113,11 @@ class ReportEngine:
         self.judged.update(statuses.tolist())
         self.settle()
         return statuses
+
+    def _hold(self) -> None:
+        """Nothing is taken up in a period in which the population's budget is not held for it."""
+        if self.reservation is not None:
+            self.reservation.hold()
 
     def _receive(self, rows: wire.Messages, undamaged: BoolArray) -> IntArray:
         """The statuses of as many reports as come before the next thing that is due."""
@@ -197,6 +203,8 @@ class ReportEngine:
 
         The newest epoch ends with it.
         """
+
+        self._hold()
 
         def step() -> None:
             now = self.state.now()

@@ -5,7 +5,7 @@ row that is not made of cells sends 0. Two rows that share no cell are the farth
 
     |m - m'|_2^2 <= 2 d L^2,
 
-however fine the cells are. docs/privacy.md has the proof.
+however fine the cells are. docs/explanation/privacy.md has the proof.
 """
 
 from collections.abc import Mapping

@@ -157,6 +157,7 @@ def reserved(
             composition=problem.composition,
             contributions=problem.contributions,
         )
+        held.hold()
         held.require(repository.epoch_values("number"))
     except BaseException:
         repository.close()
@@ -165,11 +166,6 @@ def reserved(
 
 
 # -- stores --------------------------------------------------------------------------------------
-
-_WITHOUT_GUARD = (
-    "this store has a rollback guard and was opened without it: an older copy would not be "
-    "noticed, and release data again. Give rollback_guard="
-)
 
 
 def stored_settings(url: str, contexts: Contexts | None, ledger: object) -> dict[str, Any]:
@@ -248,8 +244,6 @@ def open_store(
             streams.restore(repository.streams())
         if store_key is None and repository.database.exposure is not None:
             warnings.warn(repository.database.exposure, PrivacyLeakWarning, stacklevel=4)
-        if held is None and repository.has_guard():
-            warnings.warn(_WITHOUT_GUARD, PrivacyLeakWarning, stacklevel=4)
     except BaseException:
         repository.close()
         raise

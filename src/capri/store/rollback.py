@@ -33,7 +33,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from capri.errors import AwayError, ConfigurationError, StorageError
+from capri.errors import AwayError, ConfigurationError, StorageError, warn_of_leak
 from capri.files import write_atomically
 from capri.store.transaction import POSTGRES, SQLITE
 
@@ -125,6 +125,14 @@ def unknown_store(rollback_guard: RollbackGuard, where: str) -> StorageError:
         "Look whether its share is mounted and its address is right. Only if you know that the "
         "store is the newest copy, begin a new guard, once: --new-rollback-guard, or "
         "new_rollback_guard=True"
+    )
+
+
+def warn_unguarded(where: str) -> None:
+    """For a store with a guard that was opened without it, at the line that opened it."""
+    warn_of_leak(
+        f"{where} has a rollback guard and was opened without it: an older copy would not be "
+        "noticed, and release data again. Give rollback_guard="
     )
 
 

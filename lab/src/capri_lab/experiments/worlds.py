@@ -101,7 +101,7 @@ SETUPS: dict[str, tuple[Callable[..., Environment], Told]] = {
             noise=0.1,
             options={
                 "usca": {"explore": 50},  # one pick after all rounds
-                "capri-joint": {"norm_bound": 2.0},  # picked on these draws: see docs/rivals.md
+                "capri-joint": {"norm_bound": 2.0},  # picked on these draws
             },
         ),
     ),
