@@ -318,8 +318,9 @@ class ReportEngine:
         ]
         for epoch, each in self.state.reports_to.items():
             if each.unread:
-                self.forged = self.forged or each.forged()
-                course.close(each.release(last=epoch in closed))
+                release, forged = each.read(last=epoch in closed)
+                self.forged = self.forged or forged
+                course.close(release)
         if version is not None:
             course.adopt(self.state.versions[version])
         current = self.state.current if version is None else version
