@@ -36,7 +36,7 @@ from capri.learners.boundary import intercept_of
 from capri.learners.cells import allowed, best_of, left_over, partitions
 from capri.learners.change_of_basis import ChangeOfBasis, across, between
 from capri.learners.context_law import ContextLaw
-from capri.learners.messages import Message, Question, dense_design, remaining
+from capri.learners.messages import Message, Question, dense_design, remaining, settled_soon
 from capri.learners.model import BlockModel, Knowledge
 from capri.learners.moment_design import Coordinates, layout_for, loudest, projection_for
 from capri.learners.options import PracticalOptions
@@ -63,6 +63,8 @@ _REHEARSAL_PAIRS = 2048
 _UNKNOWN = 0.25
 # Draws in which an unknown action is the best, and the share of draws that all of them may take.
 _DRAWS_EACH, _SHARE = 2, 0.25
+# Draws on devices explore what so many times the decisions so far would settle.
+_AHEAD = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,14 +219,35 @@ class DenseModel(BlockModel):
         awaited: FloatArray | None = None,
         waiting: int = 0,
     ) -> play.ThompsonLaw:
-        """Draws of what no epoch under way will tell, whatever the length."""
+        """Draws of what no epoch under way will tell; on devices, of what can be learnt soon.
+
+        Where the kernel is told, so is how much there is to learn: that is left as it is.
+        """
         xi, state = (
             generator.standard_normal((self.basis.rank, self.options.draws)),
             known.posterior,
         )
         factor = remaining(state.factor, awaited)
+        if known.problem.on_devices and isinstance(self.prior, EvidencePrior):
+            factor = self._within_reach(known, factor, length)
         draws = state.mean[:, None] + self.options.thompson_scale * (factor @ xi)
         return play.ThompsonLaw(self.basis, draws)
+
+    def _within_reach(self, known: Knowledge, factor: FloatArray, length: float) -> FloatArray:
+        """What decisions of a few times those so far would settle."""
+        problem, features = known.problem, self.rehearsal.features
+        if problem.budget is None:
+            return factor
+        design = known.design
+        return settled_soon(
+            problem,
+            self.options,
+            features.reshape(-1, features.shape[-1]),
+            factor,
+            decisions=_AHEAD * max(known.drift.begun, length),
+            value_bound=problem.reward_bound if design is None else design.value_bound,
+            variance=known.belief.noise_variance(problem.reward_bound),
+        )
 
     def curious(
         self, known: Knowledge, law: play.ThompsonLaw, change: ChangeOfBasis
