@@ -40,11 +40,12 @@ from capri.errors import BudgetError, BundleError, DataError
 from capri.files import canonical
 from capri.kernels import from_dict
 from capri.kernels.evaluate import steady
-from capri.local import wire
+from capri.local import tickets, wire
 from capri.local.bundle import open_bundle
 from capri.local.device import Device, DeviceRandomness
 from capri.local.reports import EpochReports, judge
 from capri.local.stores import MemoryStore
+from capri.local.tickets import Tickets
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger
 from capri.privacy.sphere import (
@@ -281,6 +282,7 @@ def op_device(case: Case) -> Any:
                 allowance=capri.Allowance(**case["allowance"]),
                 store=store,
                 send=lambda _, told=step: told["says"],
+                ticket=None if "key" not in case else partial(_salt, case["key"], step),
                 consent=lambda told=step: told.get("consent", True),
                 share=step.get("share", 1.0),
                 delay=timedelta(seconds=step.get("delay", 0)),
@@ -291,6 +293,18 @@ def op_device(case: Case) -> Any:
         except (BudgetError, BundleError, DataError) as problem:
             outcomes.append(type(problem).__name__)
     return [outcomes, {name: _shown(store.texts[name]) for name in sorted(store.texts)}]
+
+
+def _salt(key: str, step: Case, commitment: bytes) -> bytes:
+    if step.get("offline"):
+        raise OSError
+    return Tickets(bytes.fromhex(key)).issue(commitment)
+
+
+def op_redeem(case: Case) -> Any:
+    """The report in an upload; null where it has no ticket."""
+    (report,) = Tickets(bytes.fromhex(case["key"])).reports([bytes.fromhex(case["upload"])])
+    return report.hex() or None
 
 
 def _stepped(client: capri.DurableClient, step: Case) -> Any:
@@ -326,7 +340,11 @@ AGREEMENT = dict.fromkeys(OPERATIONS, EXACT) | {
     "law": RELATIVE,
     "encode": UNITS,
 }
-SIDES = dict.fromkeys(OPERATIONS, "device") | {"judge": "aggregator", "direction_sum": "aggregator"}
+SIDES = dict.fromkeys(OPERATIONS, "device") | {
+    "judge": "aggregator",
+    "redeem": "aggregator",
+    "direction_sum": "aggregator",
+}
 
 
 def agree(operation: str, found: Any, wanted: Any) -> bool:
@@ -779,7 +797,8 @@ def open_cases(chooser: random.Random) -> Iterator[Case]:
 
 
 def judge_cases(chooser: random.Random) -> Iterator[Case]:
-    """Reports that must be accepted or rejected."""
+    """Reports that must be accepted or rejected, and uploads with tickets."""
+    yield from ticket_cases(chooser)
     for name in ("first", "thompson"):
         bundle = open_bundle(stored_bundles()[name])
         assert bundle.plan.sphere is not None
@@ -852,8 +871,26 @@ def device_cases(chooser: random.Random) -> Iterator[Case]:
     tries = [{**flush, "says": None, "later": 3_600_000} for _ in range(14)]
     yield case(act, report, *tries, flush, {**flush, "later": 10_000_000})
     yield case(act, report, said, allowance={"epsilon": 3.9, "days": 0.5})
+    key = chooser.randbytes(32).hex()
+    yield case(act, {**act, **later}, report, flush, status, key=key)
+    yield case({**act, "offline": True}, {**report, "offline": True}, status, act, report, flush,
+               key=key)  # fmt: skip
     for text in ("{", "{}", "[]", "7", '{"spent": 3}'):
         yield case(status, kept={'""': text})
+
+
+def ticket_cases(chooser: random.Random) -> Iterator[Case]:
+    """Uploads with the ticket that they need, with another's, and with none."""
+    bundle, key, secret = stored_bundles()["first"], chooser.randbytes(32), chooser.randbytes(16)
+    digest = bundle[-32:-24]
+    salt = Tickets(key).issue(tickets.commitment(secret, digest))
+    tail = bytes([3, 0])
+    good = sealed(b"\xca\x04" + digest + tickets.token(secret, salt) + tail) + secret
+    other = sealed(b"\xca\x04" + digest[::-1] + tickets.token(secret, salt) + tail) + secret
+    free = sealed(b"\xca\x04" + digest + chooser.randbytes(16) + tail) + secret
+    for upload in (good, good[:32], other, free, good[:-1] + b"\0", good + b"\0", b""):
+        yield {"operation": "redeem", "key": key.hex(), "upload": upload.hex()}
+    yield {"operation": "redeem", "key": chooser.randbytes(32).hex(), "upload": good.hex()}
 
 
 GROUPS: dict[str, tuple[Callable[[random.Random], Iterator[Case]], int]] = {

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 from typer.testing import CliRunner
@@ -19,7 +20,9 @@ from typer.testing import CliRunner
 import capri
 from capri.cli import app
 from capri.errors import ConfigurationError, HorizonError, StorageError
+from capri.local import tickets
 from capri.local.reports import ReportStatus
+from capri.local.tickets import Tickets
 from capri.service.auth import add_key
 from capri.service.settings import load_settings
 from service_process import PATIENT, Running, workers_of
@@ -234,6 +237,27 @@ def test_figures_need_a_key_and_the_page_has_what_it_asks_for(devices: Running) 
     assert "local privacy" in devices.get("/v1/policy")["guarantee"]
     assert devices.get("/v1/ledger")["budget"] == {"epsilon": 4.0, "delta": 0.0}
     assert "capri_decisions_total" in devices.get("/metrics")
+
+
+def test_with_a_key_of_tickets_reports_need_one(tmp_path: Path) -> None:
+    write(tmp_path)
+    key = os.urandom(32)
+    secret, issuer = os.urandom(16), Tickets(key)
+    running = Running(tmp_path, environment={"CAPRI_TICKET_KEY": key.hex()})
+    running.start()
+    _, _, bundle = ask(running, "GET", "/v1/bundle")
+    token = tickets.token(secret, issuer.issue(tickets.commitment(secret, bundle[-32:])))
+    (made,) = reports(bundle, 1)
+    body = made[:10] + token + made[26:28]
+    upload = body + crc32(body).to_bytes(4, "little") + secret
+    assert post(running, upload) == {"status": OK}
+    told = post(running, upload + made + secret)
+    assert [each["status"] for each in told] == ["replayed", "malformed"]
+    assert post(running, json.dumps({"report": made.hex()}).encode(), **JSON) == {
+        "status": "malformed"
+    }
+    assert ask(running, "POST", "/v1/reports", made, **BINARY)[0] == 422
+    running.stop()
 
 
 def test_an_epoch_takes_its_number_and_survives_a_kill(devices: Running) -> None:

@@ -7,7 +7,7 @@
 import type { Bundle } from "./bundle.js";
 import { type Context, type Decision, affordable, decided, newer, rowOf, spent } from "./client.js";
 import * as core from "./device.js";
-import { type Bytes, hex, unhex } from "./digests.js";
+import { type Bytes, hex, sha256, unhex } from "./digests.js";
 import { BudgetError, DataError } from "./errors.js";
 import { webCrypto } from "./randomness.js";
 import { numberOf } from "./schema.js";
@@ -30,6 +30,8 @@ export interface Terms {
   allowance: Allowance;
   /** Uploads a report and tells its status; anything else, and whatever it throws, is no answer. See `uploadTo`. */
   send: (report: Bytes) => Promise<unknown>;
+  /** Where the aggregator asks for tickets: gets the 16 bytes of salt for a commitment of 32; whatever it throws is none yet. */
+  ticket?: ((commitment: Bytes) => Promise<Uint8Array>) | undefined;
   store?: Store | undefined;
   /** The digest of the bundle as published elsewhere. */
   digest?: Uint8Array | undefined;
@@ -50,6 +52,8 @@ interface Course {
   context?: (number | null)[];
   action?: number;
   slot: 0 | 1;
+  /** Secret, salt once there is one, and the digest that it is for. */
+  ticket?: [string, string | null, string];
   report?: string;
   answer?: string;
   /** Not before, and how often it was tried until when. */
@@ -68,6 +72,7 @@ interface Kept {
 }
 
 const DAY = 86_400_000;
+const SALT = 16;
 const STATUSES = ["accepted", "replayed", "stale", "unknown", "malformed"];
 /** Longest time between two uploads, about an hour: 2^12 seconds. */
 const MOST_DOUBLINGS = 12;
@@ -158,6 +163,7 @@ export class DurableClient {
       if (!course.takesPart || course.report || course.answer) return;
       const digest = hex(this.#bundle.digest);
       if (course.digest !== digest) {
+        delete course.ticket; // it is for one bundle
         // Into the slot that no decision needs: a store that was interrupted still has the other one.
         course.slot = course.slot ? 0 : 1;
         texts[1 + course.slot] = base64(this.#data);
@@ -166,8 +172,26 @@ export class DurableClient {
       course.context = Array.from(row, (x) => (Number.isFinite(x) ? x : null));
       course.action = decision.actionIndex;
       course.first = this.#now() + 1000 * (this.#terms.delay ?? 0);
+      if (this.#terms.ticket) course.ticket ??= [hex(this.#draws.token()), null, digest];
     });
+    await this.#fetchSalt();
     return decision;
+  }
+
+  /** Ask for the ticket of the decision that waits, if it has none yet. */
+  async #fetchSalt(): Promise<void> {
+    const found = this.#terms.ticket && (await this.#step((course) => course.ticket));
+    if (!found || found[1] !== null) return;
+    const [secret, , digest] = found;
+    try {
+      const salt = await this.#terms.ticket!(sha256(unhex(secret + digest.slice(0, 16))));
+      if (salt.length !== SALT) return;
+      await this.#step((course) => {
+        if (course.ticket?.[0] === secret) course.ticket[1] = hex(salt);
+      });
+    } catch {
+      // Asked for again with the report.
+    }
   }
 
   /**
@@ -177,6 +201,7 @@ export class DurableClient {
   async report(reward: number | null): Promise<boolean> {
     const value = numberOf(reward);
     const agreed = (await this.#terms.consent?.()) ?? true;
+    await this.#fetchSalt();
     const made = await this.#step((course, kept, texts) => {
       if (course.report || course.answer) throw spent();
       if (!course.takesPart) return false;
@@ -185,14 +210,23 @@ export class DurableClient {
         const bundle = this.#bundleOf(course.digest, texts[1 + course.slot]!);
         this.#charge(kept, costOf(bundle.sphere));
         const context = Float64Array.from(course.context!, numberOf);
-        course.report = hex(core.report(bundle, context, course.action!, value, this.#draws));
+        const [secret, draws] = this.#ticketed(course);
+        course.report = hex(core.report(bundle, context, course.action!, value, draws)) + secret;
       }
-      for (const name of ["digest", "context", "action"] as const) delete course[name];
+      for (const name of ["digest", "context", "action", "ticket"] as const) delete course[name];
       texts[1] = texts[2] = null;
       return agreed;
     });
     if (made) this.#made();
     return made;
+  }
+
+  /** The secret that goes with the report, and draws with the token of its ticket. */
+  #ticketed({ ticket }: Course): [string, Draws] {
+    if (!this.#terms.ticket) return ["", this.#draws];
+    if (!ticket?.[1]) throw new DataError("there is no ticket yet: nothing was reported. Report again later");
+    const token = sha256(unhex(ticket[0] + ticket[1])).slice(0, SALT);
+    return [ticket[0], { ...this.#draws, token: () => token }];
   }
 
   /**

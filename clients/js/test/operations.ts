@@ -122,6 +122,7 @@ export async function answer(told: Case, bundles: Bundles): Promise<unknown> {
     case "device":
       return visited(told, bundles);
     case "judge":
+    case "redeem":
       return undefined;
   }
   throw new Error(`unknown operation ${told["operation"]}`);
@@ -138,6 +139,12 @@ async function visited(told: Case, bundles: Bundles): Promise<unknown> {
         store: memoryStore(kept), send: async () => step["says"], consent: () => step["consent"] ?? true,
         share: step["share"], delay: step["delay"], now: () => step["now"],
       };
+      const ticket = async (commitment: Uint8Array) => {
+        if (step["offline"]) throw new TypeError("offline");
+        const key = await crypto.subtle.importKey("raw", hex(told["key"]) as BufferSource, { name: "HMAC", hash: "SHA-256" }, false, ["sign"]);
+        return new Uint8Array(await crypto.subtle.sign("HMAC", key, commitment as BufferSource)).slice(0, 16);
+      };
+      if (told["key"]) Object.assign(terms, { ticket });
       const client = await DurableClient.openWith(base64(bundles[step["bundle"]]!), terms, drawsOf(told["draws"]));
       if (step["do"] === "act") outcomes.push((await client.act(step["context"])).actionIndex);
       else if (step["do"] === "report") outcomes.push(await client.report(step["reward"]));

@@ -244,7 +244,7 @@ class DenseModel(BlockModel):
             self.options,
             features.reshape(-1, features.shape[-1]),
             factor,
-            decisions=_AHEAD * max(known.drift.begun, length),
+            decisions=_AHEAD * max(known.drift.read, length),
             value_bound=problem.reward_bound if design is None else design.value_bound,
             variance=known.belief.noise_variance(problem.reward_bound),
         )

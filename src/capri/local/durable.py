@@ -24,8 +24,9 @@ import numpy as np
 from capri.checks import between, positive
 from capri.epoch.decisions import Decision
 from capri.errors import BudgetError, ConfigurationError, DataError
+from capri.local import tickets
 from capri.local.client import Datum, affordable, decided, gate_of, newer, spent
-from capri.local.device import Device, DeviceRandomness, SystemRandomness
+from capri.local.device import Device, DeviceRandomness, SystemRandomness, WithToken
 from capri.local.stores import DeviceStore, Texts
 from capri.privacy.budget import Budget
 from capri.privacy.sphere import Sphere
@@ -98,6 +99,9 @@ class DurableClient:
     send:
         Uploads a report and tells its status; anything else, and whatever it raises, is no answer.
         :func:`capri.local.durable.upload_to` makes one.
+    ticket:
+        Where the aggregator asks for tickets: gets the salt for a commitment from whoever issues
+        them (:mod:`capri.local.tickets`); whatever it raises is none yet.
     person:
         Where several people share a device.
     consent:
@@ -121,6 +125,7 @@ class DurableClient:
         allowance: Allowance,
         store: DeviceStore,
         send: Callable[[bytes], object],
+        ticket: Callable[[bytes], bytes] | None = None,
         person: str = "",
         digest: bytes | None = None,
         consent: Callable[[], bool] | None = None,
@@ -135,6 +140,7 @@ class DurableClient:
         self._device = Device(affordable(bundle, budget, digest))
         self._data, self._budget, self._policy = bytes(bundle), budget, policy
         self._allowance, self._store, self._send = allowance, store, send
+        self._ticket = ticket
         self._consent, self._share = consent, share
         self._clock = partial(datetime.now, UTC) if clock is None else clock
         self._delay = 1000 * delay.total_seconds()
@@ -169,19 +175,39 @@ class DurableClient:
         """
         decision, datum = decided(self._device, context, available, self._randomness)
         self._step(partial(self._keep, datum))
+        self._fetch_salt()
         return decision
+
+    def _fetch_salt(self) -> None:
+        """Ask for the ticket of the decision that waits, if it has none yet."""
+        if self._ticket is None:
+            return
+        found = self._step(lambda course, *_: course.get("ticket"))
+        if found is None or found[1] is not None:
+            return
+        secret, _, digest = found
+        try:
+            salt = self._ticket(tickets.commitment(bytes.fromhex(secret), bytes.fromhex(digest)))
+        except Exception:  # whatever a network can do: asked for again with the report
+            return
+        if isinstance(salt, bytes) and len(salt) == tickets.SALT:
+            self._step(partial(_salted, secret, salt.hex()))
 
     def _keep(self, datum: Datum, course: dict[str, Any], _: dict[str, Any], texts: Texts) -> None:
         if not course["takesPart"] or "report" in course or "answer" in course:
             return
         digest = datum.device.bundle.digest.hex()
         if course.get("digest") != digest:
+            course.pop("ticket", None)  # it is for one bundle
             # Into the slot that no decision needs: a store that was interrupted has the other one.
             course["slot"] = 1 - course["slot"]
             texts[1 + course["slot"]] = b64encode(self._data).decode()
         numbers = [each if isfinite(each) else None for each in datum.context[0].tolist()]
         course |= {"digest": digest, "context": numbers, "action": int(datum.action[0])}
         course["first"] = self._now() + self._delay
+        if self._ticket is not None and "ticket" not in course:
+            secret = self._randomness.seeds(1).astype("<u8").tobytes()
+            course["ticket"] = [secret.hex(), None, digest]
 
     def report(self, reward: float | None) -> bool:
         """Make the report on the decision that waits, and keep it for :meth:`flush`.
@@ -190,6 +216,7 @@ class DurableClient:
         Nothing is made that would exceed the allowance.
         """
         agreed = self._consent is None or bool(self._consent())
+        self._fetch_salt()
         return self._step(partial(self._make, reward, agreed))
 
     def _make(
@@ -211,12 +238,23 @@ class DurableClient:
             sphere = datum.device.bundle.plan.sphere
             assert sphere is not None  # of every bundle
             self._charge(kept, cost_of(sphere))
-            gate = gate_of(self._randomness, self._budget)
-            course["report"] = datum.reported(reward, gate).hex()
-        for name in ("digest", "context", "action"):
-            del course[name]
+            randomness, secret = self._randomness, b""
+            if self._ticket is not None:
+                secret, salt = self._paid(course)
+                randomness = WithToken(randomness, tickets.token(secret, salt))
+            made = datum.reported(reward, gate_of(randomness, self._budget))
+            course["report"] = (made + secret).hex()
+        for name in ("digest", "context", "action", "ticket"):
+            course.pop(name, None)
         texts[1] = texts[2] = None
         return agreed
+
+    def _paid(self, course: dict[str, Any]) -> tuple[bytes, bytes]:
+        """Secret and salt of the ticket."""
+        secret, salt, _ = course.get("ticket") or ("", None, "")
+        if salt is None:
+            raise DataError("there is no ticket yet: nothing was reported. Report again later")
+        return bytes.fromhex(secret), bytes.fromhex(salt)
 
     def _datum(self, course: dict[str, Any], kept: str | None) -> Datum:
         """The decision that waits, on a device with its own bundle."""
@@ -353,6 +391,11 @@ def _read(text: str | None) -> dict[str, Any]:
 def _status(course: dict[str, Any]) -> str:
     made = "made" if "report" in course else "waiting" if "digest" in course else "none"
     return str(course.get("answer", made))
+
+
+def _salted(secret: str, salt: str, course: dict[str, Any], *_: object) -> None:
+    if "ticket" in course and course["ticket"][0] == secret:
+        course["ticket"][1] = salt
 
 
 def _answered(report: str, status: str, course: dict[str, Any], *_: object) -> str | None:

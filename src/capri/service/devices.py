@@ -5,8 +5,10 @@ import gzip
 from functools import lru_cache, partial
 from typing import Any
 
+from capri.files import secret
 from capri.local.aggregator import LocalCapri
 from capri.local.reports import ReportStatus
+from capri.local.tickets import SIZE, Tickets
 from capri.service.auth import Guard
 from capri.service.batch import MicroBatcher
 from capri.service.counts import HttpCounts
@@ -21,6 +23,7 @@ from capri.service.handlers import (
     replace_actions,
 )
 from capri.service.messages import (
+    REPORT_SIZE,
     CloseRequest,
     ReportAnswer,
     encode,
@@ -29,6 +32,15 @@ from capri.service.messages import (
     read_reports,
 )
 from capri.service.metrics import live_text, public_text
+from capri.store.seal import key_from
+
+TICKET_KEY = "CAPRI_TICKET_KEY"
+
+
+def tickets_of_environment() -> Tickets | None:
+    """The key of tickets, where reports need them."""
+    key = secret(TICKET_KEY)
+    return Tickets(key_from(key.encode(), TICKET_KEY)) if key else None
 
 
 @lru_cache(maxsize=1)
@@ -54,7 +66,7 @@ class DeviceHandlers:
     ) -> None:
         """Within a running event loop, which the micro-batcher answers to."""
         self._aggregator, self._guard, self._figures = aggregator, guard, figures
-        self._http = http
+        self._http, self._tickets = http, tickets_of_environment()
         self._batcher = MicroBatcher("reports", self._receive, guard.limits)
         self.batchers = (self._batcher,)
 
@@ -80,6 +92,8 @@ class DeviceHandlers:
 
     def _receive(self, reports: list[bytes]) -> list[ReportStatus]:
         """What became of each report; those that count are durable."""
+        if self._tickets is not None:
+            reports = self._tickets.reports(reports)
         return [ReportStatus(code) for code in self._aggregator.receive_many(reports).tolist()]
 
     async def _bundle(self, request: Request) -> Response:
@@ -101,7 +115,11 @@ class DeviceHandlers:
     async def _reports(self, request: Request) -> Response:
         """One, or many; durable before the answer."""
         binary = request.kind == BINARY
-        items = read_reports(request.body, self._guard.limits.largest_batch, binary=binary)
+        size, most = (
+            REPORT_SIZE if self._tickets is None else SIZE,
+            self._guard.limits.largest_batch,
+        )
+        items = read_reports(request.body, most, binary=binary, size=size)
         self._guard.admit(request.holder, max(1, len(items)))
         outcomes = [item_of(item) for item in items]
         places = [place for place, item in enumerate(items) if isinstance(item, bytes)]
