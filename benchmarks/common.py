@@ -26,6 +26,7 @@ import capri
 from capri import environments
 from capri.environments import Environment
 from capri.kernels import RBF, Kernel, Matern
+from capri_lab import surfaces
 
 ROOT = Path(__file__).resolve().parent
 RESULTS = ROOT / "results"
@@ -138,15 +139,15 @@ def _weak(seed: int) -> Any:
 
 
 def _hartmann(seed: int) -> Any:
-    return environments.hartmann4(context_dimension=2, seed=seed)
+    return surfaces.hartmann4(context_dimension=2, seed=seed)
 
 
 def _camel(seed: int) -> Any:
-    return environments.six_hump_camel(seed=seed)
+    return surfaces.six_hump_camel(seed=seed)
 
 
 def _michalewicz(seed: int) -> Any:
-    return environments.michalewicz(seed=seed)
+    return surfaces.michalewicz(seed=seed)
 
 
 def _bernoulli(seed: int) -> Any:

@@ -9,8 +9,7 @@ import pytest
 
 import capri
 from capri.errors import CapriError, ConfigurationError
-from capri.kernels import RBF, Kernel, from_dict, register
-from capri.kernels.own import BY_TYPE
+from capri.kernels import BY_TYPE, RBF, Kernel, from_dict, register
 
 ROWS = np.linspace(0, 1, 8)[:, None]
 

@@ -17,7 +17,7 @@ import capri
 from builders import ACTIONS, BUDGET, CONTEXTS, play_epoch, small_policy
 from capri.arrays import FloatArray, IntArray
 from capri.epoch.encode import Encoder
-from capri.epoch.modes import ShadowSum
+from capri.epoch.shadow import ShadowSum
 from capri.errors import BudgetError, PrivacyLeakWarning
 from capri.local.bundle import open_bundle
 from capri.local.device import Device

@@ -8,7 +8,6 @@ from capri.epoch.problem import Problem
 from capri.epoch.rewards import rescaled
 from capri.epoch.storage import configuration_digest
 from capri.errors import BudgetError, ConfigurationError
-from capri.joint.engine import Engine
 from capri.learners.explain import explain
 from capri.learners.explanation import Explanation
 from capri.learners.presets import Options, releases_prior
@@ -23,12 +22,13 @@ from capri.streams import Streams
 
 if TYPE_CHECKING:
     from capri.forecast.result import Forecast
+    from capri.joint.engine import Engine
 
 
 class Asking:
     """The public side of :class:`capri.Capri`: nothing here knows of users."""
 
-    _engine: Engine
+    _engine: "Engine"
     _configured: Configuration
     _streams: Streams
     _gate: Gate

@@ -19,9 +19,11 @@ from typing import Any
 
 from capri.epoch.course import Course
 from capri.epoch.decisions import SIMULATED, DecisionIds
-from capri.epoch.modes import Mode, ShadowRecord
+from capri.epoch.modes import Mode
 from capri.epoch.plan import EpochPlan, Segment
 from capri.epoch.problem import Problem
+from capri.epoch.shadow import ShadowRecord
+from capri.epoch.storage import version_state
 from capri.errors import CapriError, ConfigurationError
 from capri.joint.decisions import Decider
 from capri.joint.loop import EpochLoop
@@ -32,11 +34,11 @@ from capri.joint.state import PublicState, repeated
 from capri.privacy.budget import UserId, check_users, user_digest
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger, ReleaseEvent
-from capri.store.codec import PlainCodec, packed
+from capri.store.codec import packed
 from capri.store.memory import MemoryRepository
 from capri.store.persistence import Described
-from capri.store.repository import Forgotten, Repository, Rows, kept_version
-from capri.store.view import Unit
+from capri.store.repository import Forgotten, Repository, Rows
+from capri.store.tables import Unit
 from capri.streams import Streams
 
 DEFAULT_RETENTION = timedelta(days=30)
@@ -249,10 +251,10 @@ class Engine:
             ground = self.state.ground
             planned = max((each.first + each.length for each in ground.epochs), default=0)
             problem = renewed(self.state.latest(ground), planned)
-            kept = kept_version(problem, repository.codec)
+            kept = repository.codec.pack(*version_state(problem))
             digest = repository.codec.mark(kept).hex()
             count = problem.actions.count
-            before = kept_version(self.state.problem, repository.codec)
+            before = repository.codec.pack(*version_state(self.state.problem))
             described = None if configured is None else packed(*configured(problem))
 
             def change(unit: Unit) -> None:
@@ -386,7 +388,7 @@ def in_memory(problem: Problem, streams: Streams, course: Course) -> MemoryRepos
     ids = SIMULATED if streams.simulated else DecisionIds()
     values, arrays = course.state()
     law = {"course": values, "plan_seconds": 0.0, "played": 0}, arrays
-    return MemoryRepository(stored_columns(problem), ids, law, kept_version(problem, PlainCodec()))
+    return MemoryRepository(stored_columns(problem), ids, law, version_state(problem))
 
 
 def shut(engine: Engine, process: int) -> None:

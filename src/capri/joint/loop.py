@@ -26,7 +26,8 @@ from capri.joint.state import PublicState
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger, ReleaseEvent
 from capri.store.repository import OvertakenError, drop_laws
-from capri.store.view import CLOSED, LEARNT, OPEN, RELEASED, WAITING, EpochRow, Unit
+from capri.store.tables import Unit
+from capri.store.view import CLOSED, LEARNT, OPEN, RELEASED, WAITING, EpochRow
 from capri.streams import Streams
 
 # The next epoch is planned when this share of the one under way is still to come.

@@ -5,22 +5,26 @@ and :mod:`capri.joint.release`.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from capri.epoch.course import Course
 from capri.epoch.decide import Chooser
 from capri.epoch.plan import EpochPlan, Segment
 from capri.epoch.problem import Problem
 from capri.epoch.rewards import RewardTerms
 from capri.epoch.storage import (
+    in_version,
     plan_from_state,
     segment_from_state,
 )
 from capri.errors import HorizonError, StorageError
 from capri.privacy.ledger import ReleaseEvent
-from capri.store.repository import OvertakenError, OwnLock, Repository, problem_with
-from capri.store.view import OPEN, EpochRow, Unit, View
+from capri.store.repository import OvertakenError, OwnLock, Repository
+from capri.store.tables import Unit
+from capri.store.view import OPEN, EpochRow, View
 from capri.streams import Streams
+
+if TYPE_CHECKING:
+    from capri.epoch.course import Course
 
 Result = TypeVar("Result")
 
@@ -65,10 +69,10 @@ class PublicState:
         self,
         repository: Repository,
         problem: Problem,
-        course: Course,
+        course: "Course",
         streams: Streams,
         now: Callable[[], float],
-        publish: Callable[[Course, list[ReleaseEvent]], None],
+        publish: "Callable[[Course, list[ReleaseEvent]], None]",
         horizon: int | None,
     ) -> None:
         """``publish`` is told what this process has learnt or read, after it is committed."""
@@ -124,8 +128,7 @@ class PublicState:
         issued, view, actions = self.repository.look(self.view, self.versions)
         with self._loading:
             for version, kept in actions.items():
-                codec = self.repository.codec
-                found = problem_with(self.problem, kept, codec)
+                found = in_version(self.problem, *self.repository.codec.unpack(kept))
                 self.versions = {**self.versions, version: found}
                 self.timed = self.timed or found.rewards.timed
             if view.generation > self.view.generation:
@@ -244,7 +247,7 @@ class PublicState:
 
     def adopt(
         self,
-        course: Course,
+        course: "Course",
         *,
         law: int,
         played: int,

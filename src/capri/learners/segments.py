@@ -11,17 +11,19 @@ formula of a plan and of a release is written once.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
 from capri.epoch.play import Conduct
-from capri.epoch.problem import Problem
 from capri.features import Function, Span
 from capri.learners.belief import Believed, Block, Expected, Observation
 from capri.partition import summed
 from capri.spaces import Actions, ContextPool, context_chunks
+
+if TYPE_CHECKING:
+    from capri.epoch.problem import Problem
 
 # Contexts that stand for a sampler's law, or for a pool too large to walk through.
 _SAMPLE_CONTEXTS = 2048
@@ -47,7 +49,7 @@ class Stage:
     law: FloatArray | None = None
 
     @classmethod
-    def draw(cls, problem: Problem, generator: np.random.Generator) -> "Stage":
+    def draw(cls, problem: "Problem", generator: np.random.Generator) -> "Stage":
         """The stage of a coming epoch."""
         contexts = problem.contexts
         if isinstance(contexts, ContextPool):

@@ -42,7 +42,6 @@ from capri.privacy.budget import Budget, Promise
 from capri.privacy.certificate import Certificate, certify_devices
 from capri.privacy.shuffle import Shuffle
 from capri.spaces import Contexts
-from capri.store.codec import PlainCodec
 from capri.store.organisation import OrganisationLedger
 from capri.store.persistence import (
     AGGREGATOR,
@@ -54,7 +53,7 @@ from capri.store.persistence import (
     save_aggregator,
     stored_configuration,
 )
-from capri.store.repository import Repository, kept_version
+from capri.store.repository import Repository
 from capri.store.reservation import joined, joined_values
 
 
@@ -175,9 +174,9 @@ class LocalCapri(PublicFace):
         first = first_length(problem, self._options, self._observed)
         schedule = Schedule(first, self._options.growth, self._horizon)
         course = Course(schedule, learner, BundleDraws(public), timed=True)
-        law, actions = first_law(course, public), kept_version(problem, PlainCodec())
+        law = first_law(course, public)
         if store is None:
-            repository: Repository = in_memory(law, actions, saved)
+            repository: Repository = in_memory(law, problem, saved)
         else:
             repository = open_aggregator(store, self._configuration(problem), law)
         # Mixed reports promise an epsilon and a delta, and are no release of either kind.

@@ -41,9 +41,8 @@ from capri.errors import BundleError
 from capri.family.basis import ProductBasis
 from capri.family.factor import FARTHEST_SCORE, Factor, Scores
 from capri.features import Basis, LowRankFeatures, Span, row_by_row
-from capri.kernels import from_dict
+from capri.kernels import SHIPPED, from_dict
 from capri.kernels.evaluate import steady, without_tiny
-from capri.kernels.own import SHIPPED
 from capri.kernels.stationary import LARGE_ORDER
 from capri.spaces import Actions, FixedActions, VaryingActions
 

@@ -29,7 +29,7 @@ from capri.arrays import BoolArray, IntArray
 from capri.epoch.course import Course
 from capri.epoch.plan import EpochPlan, Notice
 from capri.epoch.problem import Problem
-from capri.epoch.storage import plan_state
+from capri.epoch.storage import plan_state, version_state
 from capri.errors import DataError, HorizonError, StorageError
 from capri.learners.learner import PracticalLearner
 from capri.local import wire
@@ -49,10 +49,10 @@ from capri.store.repository import (
     OvertakenError,
     ReportRow,
     drop_laws,
-    kept_version,
 )
 from capri.store.reservation import Reservation
-from capri.store.view import LEARNT, OPEN, WAITING, EpochRow, Unit
+from capri.store.tables import Unit
+from capri.store.view import LEARNT, OPEN, WAITING, EpochRow
 
 Result = TypeVar("Result")
 # How often in a row others may be faster: a store that never agrees with what was read of it must
@@ -401,7 +401,7 @@ class ReportEngine:
             problem = renewed(
                 self.state.versions[self.state.current if version is None else version]
             )
-            kept = kept_version(problem, repository.codec)
+            kept = repository.codec.pack(*version_state(problem))
             record = {"actions": problem.actions.count, "digest": repository.codec.mark(kept).hex()}
 
             def change(unit: Unit) -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,15 +17,18 @@ from capri.epoch.decisions import SIMULATED
 from capri.epoch.plan import EpochPlan
 from capri.epoch.problem import Problem
 from capri.epoch.rewards import RewardTerms
-from capri.epoch.storage import plan_from_state, problem_arguments
+from capri.epoch.storage import in_version, plan_from_state, problem_arguments, version_state
 from capri.learners.prior import stored_prior
 from capri.local import wire
 from capri.local.reports import EpochReports, token_bytes
 from capri.spaces import Contexts
 from capri.store.memory import MemoryRepository
-from capri.store.persistence import Described
-from capri.store.repository import OvertakenError, ReportRow, Repository, problem_with
-from capri.store.view import EpochRow, Unit, View
+from capri.store.repository import OvertakenError, ReportRow, Repository
+from capri.store.tables import Unit
+from capri.store.view import EpochRow, View
+
+if TYPE_CHECKING:
+    from capri.store.persistence import Described
 
 # Bytes of a bundle's digest that a report carries.
 CARRIED = 8
@@ -75,8 +78,9 @@ def settings_of(
     return {**arguments, "horizon": values["horizon"], "prior": prior, **values["options"]}
 
 
-def in_memory(law: Described, actions: Any, saved: Described | None) -> MemoryRepository:
-    """A repository in this process, new or as a file says; ``actions``: those of now."""
+def in_memory(law: "Described", problem: Problem, saved: "Described | None") -> MemoryRepository:
+    """A repository in this process, new or as a file says; ``problem``: that of now."""
+    actions = version_state(problem)
     repository = MemoryRepository(0, SIMULATED, law, actions)
     if saved is not None:
         repository.restore(saved[0]["repository"], saved[1], actions)
@@ -157,7 +161,7 @@ class ReportState:
         while generation != self.view.generation:
             issued, view, actions = self.repository.look(self.view, self.versions)
             for version, kept in actions.items():
-                self.versions[version] = problem_with(self.base, kept, self.repository.codec)
+                self.versions[version] = in_version(self.base, *self.repository.codec.unpack(kept))
             if view.law != self._law and not self._restore(view.law):
                 continue  # a newer reading has taken its place
             self._look_at(view)

@@ -35,8 +35,9 @@ from capri.store.codec import blank, owner_of
 from capri.store.repository import Forgotten
 from capri.store.rollback import Checkpoint
 from capri.store.seal import SECRET_BYTES, Seal, checked_key
+from capri.store.tables import TABLES, Row
 from capri.store.transaction import Database, Transaction
-from capri.store.view import OPEN, TABLES, WAITING, Row, read_digest
+from capri.store.view import OPEN, WAITING, read_digest
 
 if TYPE_CHECKING:
     from capri.store.sql import SqlRepository

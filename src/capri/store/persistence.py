@@ -11,7 +11,7 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from capri.epoch.course import Course
 from capri.epoch.problem import Problem
@@ -22,12 +22,12 @@ from capri.epoch.storage import (
     problem_arguments,
     problem_state,
     read_policy_file,
+    version_state,
     write_policy_file,
 )
 from capri.errors import BudgetError, ConfigurationError, PrivacyLeakWarning, StorageError
 from capri.files import digest_of
 from capri.learners.options import PracticalOptions
-from capri.learners.presets import Options
 from capri.learners.prior import Observed, stored_prior
 from capri.privacy.certificate import Certificate
 from capri.privacy.filters import Charge
@@ -36,12 +36,15 @@ from capri.spaces import Actions, Contexts
 from capri.store.codec import packed, unpacked
 from capri.store.history import History, make_room, note_load
 from capri.store.memory import MemoryRepository
-from capri.store.repository import Repository, kept_version
+from capri.store.repository import Repository
 from capri.store.reservation import Joined, Reservation, check_ledger, joined_values
 from capri.store.rollback import Checkpoint, open_guard
 from capri.store.sql import SqlRepository
 from capri.store.transaction import empty_store, open_database
 from capri.streams import Streams
+
+if TYPE_CHECKING:
+    from capri.learners.presets import Options
 
 Described = tuple[dict[str, Any], dict[str, Any]]
 # What a file or a store of an aggregator says that it holds; that of a curator says nothing.
@@ -66,7 +69,7 @@ class Configuration:
 
     horizon: int | None
     preset: str
-    options: Options
+    options: "Options"
     blocks: bool | None  # as it was asked for
     observed: Observed | None  # what is known beforehand
     joined: Joined | None = None  # whose ledger it is in, and of which population
@@ -384,7 +387,7 @@ class Saved:
         assert isinstance(repository, MemoryRepository)
         if streams.simulated:
             streams.restore(self.values["streams"])
-        actions = kept_version(course.learner.problem, repository.codec)
+        actions = version_state(course.learner.problem)
         repository.restore(self.values["repository"], self.arrays, actions)
         head, arrays = repository.codec.unpack(
             repository.value("laws", "state", generation=repository.own_law)

@@ -10,13 +10,16 @@ Multidisciplinary Optimization 48 (2013), for the rescaled Hartmann-4.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import final
+from functools import partial
+from typing import Any, final
 
 import numpy as np
 
 from capri.arrays import FloatArray
-from capri.checks import whole
+from capri.checks import not_negative, positive, whole
+from capri.environments import TabularEnvironment, random_rkhs, tabulate
 from capri.errors import ConfigurationError
+from capri.kernels import Kernel
 
 
 @final
@@ -195,3 +198,106 @@ SURFACES = {
     surface.name: surface
     for surface in (BRANIN, HARTMANN4, HARTMANN6, CAMEL, STYBLINSKI_TANG, MICHALEWICZ)
 }
+
+
+# -- as environments -------------------------------------------------------------------------------
+
+
+def surface_environment(
+    surface: Surface,
+    contexts: int = 50,
+    actions: int = 50,
+    context_dimension: int | None = None,
+    action_dimension: int | None = None,
+    noise: float = 0.1,
+    reward_bound: float = 1.0,
+    seed: int = 0,
+) -> TabularEnvironment:
+    """The first coordinates are the context, the others the action.
+
+    Means lie in ``[-(reward_bound - noise), reward_bound - noise]``: rewards are never clipped.
+
+    A dimension that is None is chosen: what the other one leaves, half where neither is given;
+    1 of a separable function.
+
+    >>> branin(contexts=3, actions=2, seed=1).means.shape
+    (3, 2)
+    """
+    split = surface.split(context_dimension, action_dimension)
+    if surface.separable:
+        surface = surface.surface(sum(split))
+    bound, noise = positive("reward_bound", reward_bound), not_negative("noise", noise)
+    if noise >= bound:
+        raise ConfigurationError(
+            f"noise must be less than reward_bound {bound}, to leave room for the function, "
+            f"got {noise}"
+        )
+    generator = np.random.default_rng(seed)
+    rows = (
+        generator.random((whole("contexts", contexts), split[0])),
+        generator.random((whole("actions", actions), split[1])),
+    )
+    return TabularEnvironment(
+        name=surface.name,
+        contexts=rows[0],
+        weights=np.full(contexts, 1.0 / contexts),
+        actions=rows[1],
+        means=tabulate(lambda unit: surface.reward(unit, bound - noise), *rows),
+        reward_bound=bound,
+        noise=noise,
+        origin={"seed": seed},
+    )
+
+
+branin = partial(surface_environment, BRANIN)
+six_hump_camel = partial(surface_environment, CAMEL)
+hartmann4 = partial(surface_environment, HARTMANN4)
+hartmann6 = partial(surface_environment, HARTMANN6)
+styblinski_tang = partial(surface_environment, STYBLINSKI_TANG)
+michalewicz = partial(surface_environment, MICHALEWICZ)
+
+
+ENVIRONMENT_NAMES = ("rkhs", *SURFACES)
+
+
+def environment_by_name(
+    name: str,
+    *,
+    kernel: Kernel | None = None,
+    contexts: int = 50,
+    actions: int = 50,
+    context_dimension: int | None = None,
+    action_dimension: int | None = None,
+    noise: float = 0.1,
+    reward_bound: float = 1.0,
+    seed: int = 0,
+) -> TabularEnvironment:
+    """The environment behind a short name.
+
+    ``kernel`` shapes "rkhs" only, whose dimensions are 1 where they are None. Studies take their
+    keys from this signature.
+
+    >>> environment_by_name("hartmann6", contexts=5, actions=4).contexts.shape
+    (5, 3)
+    """
+    sizes: dict[str, Any] = {
+        "contexts": contexts,
+        "actions": actions,
+        "noise": noise,
+        "reward_bound": reward_bound,
+        "seed": seed,
+    }
+    split: dict[str, Any] = {
+        "context_dimension": context_dimension,
+        "action_dimension": action_dimension,
+    }
+    if name in SURFACES:
+        return surface_environment(SURFACES[name], **split, **sizes)
+    if name != "rkhs":
+        raise ConfigurationError(
+            f"environment must be one of {', '.join(ENVIRONMENT_NAMES)}, got {name!r}"
+        )
+    if kernel is None:
+        raise ConfigurationError("the environment rkhs needs a kernel, got none")
+    given = {key: 1 if value is None else value for key, value in split.items()}
+    return random_rkhs(kernel, **given, **sizes)
