@@ -101,7 +101,7 @@ except ImportError as problem:
     print(problem)
 print(capri.__file__)
 """
-    start = blocks("docs/tutorials/quickstart.md")[0]
+    start = blocks("README.md")[0]
     code = [start, *blocks("docs/explanation/local.md")[:3], checks]
     (folder / "quickstart.py").write_text("\n".join(code))
     printed = run(programs / "python", "-I", "quickstart.py", cwd=folder)

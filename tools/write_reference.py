@@ -242,6 +242,11 @@ def metrics() -> str:
 # -- all of it ------------------------------------------------------------------------------------
 
 
+FILES = (
+    "python.md", "capri.md", "capri-lab.md", "endpoints.md", "files.md", "metrics.md",
+)  # fmt: skip
+
+
 def pages() -> dict[str, str]:
     """The text of every generated page, by its name."""
     from capri.cli import app
@@ -249,14 +254,15 @@ def pages() -> dict[str, str]:
     from capri.service.auth import ServiceLimits
     from capri_lab.cli import app as laboratory
 
-    return {
-        "python.md": names(),
-        "capri.md": commands(app, "capri"),
-        "capri-lab.md": commands(laboratory, "capri-lab"),
-        "endpoints.md": endpoints(document(ServiceLimits())),
-        "files.md": files(),
-        "metrics.md": metrics(),
-    }
+    texts = (
+        names(),
+        commands(app, "capri"),
+        commands(laboratory, "capri-lab"),
+        endpoints(document(ServiceLimits())),
+        files(),
+        metrics(),
+    )
+    return dict(zip(FILES, texts, strict=True))
 
 
 def write(folder: Path) -> None:

@@ -22,12 +22,11 @@ from capri.errors import BudgetError, PrivacyLeakWarning
 from capri.local.bundle import open_bundle
 from capri.local.device import Device
 from capri.privacy.budget import PrivacyModel
-from capri.privacy.counts import CountLayout
 from capri.privacy.gate import Gate, noised
 from capri.privacy.histogram import histogram_layout
 from capri.privacy.layout import MECHANISMS, Layout, Norm
 from capri.privacy.ledger import Ledger
-from capri.privacy.moments import moment_layout
+from capri.privacy.moments import CountLayout, moment_layout
 from capri.privacy.noise import NoiseSource, SecureNoise, SimulatedNoise
 from capri.privacy.products import ProductLayout
 from capri.privacy.projection import integer_projection

@@ -34,7 +34,7 @@ thousands of times farther than the last bit of anybody's quantiles, and its dig
 
 Privacy does not rest on this generator, only the absence of bias does: it has to look uniform, not
 to be unpredictable. docs/reference/wire.md has the formulas for other languages,
-docs/explanation/local.md the bias.
+docs/proofs/sphere.md the bias.
 """
 
 from collections.abc import Iterator
@@ -159,7 +159,7 @@ class Sphere:
         directions of a seed sum to zero, so the others average ``-k t / (M - k)``. Directions
         come from a table. Averaged over all ``u`` that changes nothing to eight digits: the product
         of a unit vector with a uniform ``u`` has the law below whatever the table is. The proof,
-        and what is left at a single ``u``, are in docs/explanation/local.md.
+        and what is left at a single ``u``, are in docs/proofs/sphere.md.
         """
         p = self.chance / COIN
         balance = p - (1 - p) * self.near / (self.candidates - self.near)

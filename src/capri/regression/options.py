@@ -18,10 +18,10 @@ from capri.errors import ConfigurationError, steps_to_caller, warn_of_leak
 from capri.features import spectral_basis
 from capri.kernels import RBF, Kernel, Matern
 from capri.privacy.budget import Budget, warn_of_large_delta
-from capri.privacy.counts import CountLayout
 from capri.privacy.filters import Charge
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger
+from capri.privacy.moments import CountLayout
 from capri.regression.columns import TableColumns
 from capri.regression.design import (
     SCHEDULES,
