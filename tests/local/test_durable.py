@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from devices import BUDGET, late_bundle, small_aggregator
+from devices import BUDGET, fill, late_bundle, small_aggregator
 from test_javascript import Service
 
 import capri
@@ -142,6 +142,32 @@ def test_terms_that_are_none(changes: dict[str, Any], error: type[Exception]) ->
     client = device(MemoryStore(), bundle=late_bundle())
     with pytest.raises(BundleError, match="older"):
         client.renew(BUNDLE)
+
+
+def test_no_report_to_a_bundle_that_others_are_not_shown() -> None:
+    """A bundle for one person alone is in no log; a log only grows."""
+    aggregator = small_aggregator()
+    fill(aggregator)
+    store, log = MemoryStore(), aggregator.digests
+    assert log[0] == BUNDLE[-32:].hex()
+    assert log[1] == aggregator.digest.hex()
+    hers = small_aggregator(public_seed=4).bundle()
+    marked = device(store, bundle=hers, policy="marked", log=lambda: log)
+    marked.act([0.4])
+    with pytest.raises(BundleError, match="others may be shown") as refused:
+        marked.report(0.5)
+    assert refused.value.reason == "other-bundle"
+    assert marked.status == "waiting"
+    client = device(store, log=lambda: log, consent=lambda: False)
+    client.act([0.4])
+    assert not client.report(0.5)  # and the log was seen
+    client.act([0.4])
+    for shorter in (log[:1], (log[1], log[0]), ("x", *log)):
+        with pytest.raises(BundleError):
+            device(store, log=lambda each=shorter: each).report(0.5)
+    with pytest.raises(DataError, match="no log of bundles now"):
+        device(store, log=lambda: "please log in").report(0.5)
+    assert device(store, log=lambda: (*log, "00")).report(0.5)
 
 
 # -- everything at once ---------------------------------------------------------------------------

@@ -282,6 +282,7 @@ def op_device(case: Case) -> Any:
                 allowance=capri.Allowance(**case["allowance"]),
                 store=store,
                 send=lambda _, told=step: told["says"],
+                log=None if "log" not in step else partial(_log, step["log"]),
                 ticket=None if "key" not in case else partial(_salt, case["key"], step),
                 consent=lambda told=step: told.get("consent", True),
                 share=step.get("share", 1.0),
@@ -299,6 +300,13 @@ def _salt(key: str, step: Case, commitment: bytes) -> bytes:
     if step.get("offline"):
         raise OSError
     return Tickets(bytes.fromhex(key)).issue(commitment)
+
+
+def _log(entries: Any) -> Any:
+    """Digests of bundles by name; what is no list is what a portal would say."""
+    if not isinstance(entries, list):
+        return entries
+    return [stored_bundles()[name][-32:].hex() for name in entries]
 
 
 def op_redeem(case: Case) -> Any:
@@ -871,6 +879,13 @@ def device_cases(chooser: random.Random) -> Iterator[Case]:
     tries = [{**flush, "says": None, "later": 3_600_000} for _ in range(14)]
     yield case(act, report, *tries, flush, {**flush, "later": 10_000_000})
     yield case(act, report, said, allowance={"epsilon": 3.9, "days": 0.5})
+    logs = [None, "portal", [], ["thompson"], ["thompson", "first"]]
+    yield case(act, *[{**report, "log": each} for each in logs])
+    first, both = {"log": ["first"]}, {"log": ["thompson", "first"]}
+    films = [{**each, "policy": "films"} for each in (act, report, report)]
+    other = [{**films[1], **both}, {**films[2], **first}]
+    no = {**report, "consent": False, **first}
+    yield case(act, no, act, {**report, **both}, status, films[0], *other)
     key = chooser.randbytes(32).hex()
     yield case(act, {**act, **later}, report, flush, status, key=key)
     yield case({**act, "offline": True}, {**report, "offline": True}, status, act, report, flush,

@@ -163,6 +163,13 @@ def test_a_bundle_is_compressed_and_sent_once(devices: Running) -> None:
     assert ask(devices, "GET", "/v1/bundle", If_None_Match='"another"')[0] == 200
 
 
+def test_digests_of_all_bundles_are_listed(devices: Running) -> None:
+    _, _, bundle = ask(devices, "GET", "/v1/bundle")
+    status, _, said = ask(devices, "GET", "/v1/digests")
+    assert status == 200
+    assert json.loads(said)[-1] == bundle[-32:].hex()
+
+
 def test_strange_bodies_change_nothing(devices: Running) -> None:
     """500 mutations of sound ones: no failure, no state, and no word of theirs comes back."""
     draw = random.Random(5)
@@ -202,8 +209,9 @@ def test_strange_bodies_change_nothing(devices: Running) -> None:
     assert devices.get("/v1/policy")["progress"] == before
 
 
-def test_other_sites_may_ask_for_these_two_alone(devices: Running) -> None:
-    for path, method in (("/v1/bundle", "GET"), ("/v1/reports", "POST")):
+def test_other_sites_may_ask_for_these_three_alone(devices: Running) -> None:
+    theirs = {"/v1/bundle": "GET", "/v1/digests": "GET", "/v1/reports": "POST"}
+    for path, method in theirs.items():
         status, told, _ = ask(devices, "OPTIONS", path)
         assert status == 204
         assert told["access-control-allow-origin"] == "*"
@@ -212,7 +220,7 @@ def test_other_sites_may_ask_for_these_two_alone(devices: Running) -> None:
         assert "access-control-allow-credentials" not in told
         assert ask(devices, "DELETE", path)[0] == 405
     for path in devices.get("/v1/openapi.json")["paths"]:
-        if path not in ("/v1/bundle", "/v1/reports"):
+        if path not in theirs:
             for method in ("OPTIONS", "GET", "POST"):
                 told = ask(devices, method, path, b"{}" if method == "POST" else None, **JSON)[1]
                 assert "access-control-allow-origin" not in told, path

@@ -8,7 +8,7 @@ import type { Bundle } from "./bundle.js";
 import { type Context, type Decision, affordable, decided, newer, rowOf, spent } from "./client.js";
 import * as core from "./device.js";
 import { type Bytes, hex, sha256, unhex } from "./digests.js";
-import { BudgetError, DataError } from "./errors.js";
+import { BudgetError, DataError, need } from "./errors.js";
 import { webCrypto } from "./randomness.js";
 import { numberOf } from "./schema.js";
 import { type Draws, costOf } from "./sphere.js";
@@ -32,6 +32,8 @@ export interface Terms {
   send: (report: Bytes) => Promise<unknown>;
   /** Where the aggregator asks for tickets: gets the 16 bytes of salt for a commitment of 32; whatever it throws is none yet. */
   ticket?: ((commitment: Bytes) => Promise<Uint8Array>) | undefined;
+  /** Digests of all bundles, oldest first, as somebody else keeps `/v1/digests`. No report is made to a bundle that is not there. */
+  log?: (() => Promise<readonly string[]>) | undefined;
   store?: Store | undefined;
   /** The digest of the bundle as published elsewhere. */
   digest?: Uint8Array | undefined;
@@ -54,6 +56,8 @@ interface Course {
   slot: 0 | 1;
   /** Secret, salt once there is one, and the digest that it is for. */
   ticket?: [string, string | null, string];
+  /** How many entries the log had, and their SHA-256. */
+  log?: [number, string];
   report?: string;
   answer?: string;
   /** Not before, and how often it was tried until when. */
@@ -202,10 +206,12 @@ export class DurableClient {
     const value = numberOf(reward);
     const agreed = (await this.#terms.consent?.()) ?? true;
     await this.#fetchSalt();
+    const listed = this.#terms.log && (await this.#terms.log().catch(() => null));
     const made = await this.#step((course, kept, texts) => {
       if (course.report || course.answer) throw spent();
       if (!course.takesPart) return false;
       if (course.digest === undefined) throw new DataError("there is nothing to report: act comes first");
+      if (this.#terms.log) compare(listed, course);
       if (agreed) {
         const bundle = this.#bundleOf(course.digest, texts[1 + course.slot]!);
         this.#charge(kept, costOf(bundle.sphere));
@@ -356,6 +362,18 @@ export class DurableClient {
     if (!kept) throw new DataError("the bundle of this decision is gone: decide again");
     return affordable(Uint8Array.from(atob(kept), (letter) => letter.charCodeAt(0)), this.#terms.epsilon, unhex(digest));
   }
+}
+
+/** Refuse a bundle that others are not shown; remember what the log has said. */
+function compare(listed: unknown, course: Course): void {
+  if (!Array.isArray(listed) || !listed.every((each) => typeof each === "string")) {
+    throw new DataError("there is no log of bundles now: nothing was reported. Report again later");
+  }
+  const digest = (count: number) => hex(sha256(new TextEncoder().encode(listed.slice(0, count).join(""))));
+  const [count, seen] = course.log ?? [0, digest(0)];
+  const whole = listed.length >= count && digest(count) === seen && listed.includes(course.digest!);
+  need(whole, "the public log does not have this bundle, or has lost one: nothing was reported", "other-bundle");
+  course.log = [listed.length, digest(listed.length)];
 }
 
 /** What a store holds of a person. A text that is none of ours may hide a report, so nothing is made beside it. */

@@ -144,6 +144,9 @@ async function visited(told: Case, bundles: Bundles): Promise<unknown> {
         const key = await crypto.subtle.importKey("raw", hex(told["key"]) as BufferSource, { name: "HMAC", hash: "SHA-256" }, false, ["sign"]);
         return new Uint8Array(await crypto.subtle.sign("HMAC", key, commitment as BufferSource)).slice(0, 16);
       };
+      const log = async () =>
+        Array.isArray(step["log"]) ? step["log"].map((name: string) => text(base64(bundles[name]!).slice(-32))) : step["log"];
+      if ("log" in step) Object.assign(terms, { log });
       if (told["key"]) Object.assign(terms, { ticket });
       const client = await DurableClient.openWith(base64(bundles[step["bundle"]]!), terms, drawsOf(told["draws"]));
       if (step["do"] === "act") outcomes.push((await client.act(step["context"])).actionIndex);

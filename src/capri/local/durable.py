@@ -11,10 +11,11 @@ client adds them up alike.
 
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from hashlib import sha256
 from math import ceil, floor, isfinite, nan
 from typing import Any, TypeVar
 from urllib.request import Request, urlopen
@@ -23,7 +24,7 @@ import numpy as np
 
 from capri.checks import between, positive
 from capri.epoch.decisions import Decision
-from capri.errors import BudgetError, ConfigurationError, DataError
+from capri.errors import BudgetError, BundleError, ConfigurationError, DataError
 from capri.local import tickets
 from capri.local.client import Datum, affordable, decided, gate_of, newer, spent
 from capri.local.device import Device, DeviceRandomness, SystemRandomness, WithToken
@@ -102,6 +103,10 @@ class DurableClient:
     ticket:
         Where the aggregator asks for tickets: gets the salt for a commitment from whoever issues
         them (:mod:`capri.local.tickets`); whatever it raises is none yet.
+    log:
+        Digests of all bundles, oldest first, in hexadecimals: ``/v1/digests`` as somebody else
+        keeps it. No report is made to a bundle that is not there, or by a log that lost an entry
+        since this device has seen it; whatever it raises is no log yet.
     person:
         Where several people share a device.
     consent:
@@ -126,6 +131,7 @@ class DurableClient:
         store: DeviceStore,
         send: Callable[[bytes], object],
         ticket: Callable[[bytes], bytes] | None = None,
+        log: Callable[[], Sequence[str]] | None = None,
         person: str = "",
         digest: bytes | None = None,
         consent: Callable[[], bool] | None = None,
@@ -140,7 +146,7 @@ class DurableClient:
         self._device = Device(affordable(bundle, budget, digest))
         self._data, self._budget, self._policy = bytes(bundle), budget, policy
         self._allowance, self._store, self._send = allowance, store, send
-        self._ticket = ticket
+        self._ticket, self._log = ticket, log
         self._consent, self._share = consent, share
         self._clock = partial(datetime.now, UTC) if clock is None else clock
         self._delay = 1000 * delay.total_seconds()
@@ -217,12 +223,14 @@ class DurableClient:
         """
         agreed = self._consent is None or bool(self._consent())
         self._fetch_salt()
-        return self._step(partial(self._make, reward, agreed))
+        listed = None if self._log is None else _listed(self._log)
+        return self._step(partial(self._make, reward, agreed, listed))
 
     def _make(
         self,
         reward: float | None,
         agreed: bool,
+        listed: list[str] | None,
         course: dict[str, Any],
         kept: dict[str, Any],
         texts: Texts,
@@ -233,6 +241,8 @@ class DurableClient:
             return False
         if "digest" not in course:
             raise DataError("there is nothing to report: act comes first")
+        if listed is not None:
+            _compare(listed, course)
         if agreed:
             datum = self._datum(course, texts[1 + course["slot"]])
             sphere = datum.device.bundle.plan.sphere
@@ -386,6 +396,33 @@ def _read(text: str | None) -> dict[str, Any]:
     raise DataError(
         "what this device has kept is damaged: it reports no more, until its store is deleted"
     )
+
+
+def _listed(log: Callable[[], Sequence[str]]) -> list[str]:
+    try:
+        listed = log()
+        if isinstance(listed, list | tuple) and all(isinstance(each, str) for each in listed):
+            return [*listed]
+    except Exception:  # whatever a network can do: told below
+        pass
+    raise DataError("there is no log of bundles now: nothing was reported. Report again later")
+
+
+def _compare(listed: list[str], course: dict[str, Any]) -> None:
+    """Refuse a bundle that others are not shown; remember what the log has said."""
+    count, seen = course.get("log", [0, _digest_of([])])
+    same = len(listed) >= count and _digest_of(listed[:count]) == seen
+    if not same or course["digest"] not in listed:
+        raise BundleError(
+            "the public log does not have this bundle, or has lost one that it had: others may be "
+            "shown something else. Nothing was reported",
+            "other-bundle",
+        )
+    course["log"] = [len(listed), _digest_of(listed)]
+
+
+def _digest_of(listed: list[str]) -> str:
+    return sha256("".join(listed).encode()).hexdigest()
 
 
 def _status(course: dict[str, Any]) -> str:

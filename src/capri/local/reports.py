@@ -55,7 +55,7 @@ class EpochReports:
     """
 
     def __init__(self, plan: EpochPlan, digest: bytes) -> None:
-        """``digest``: the first bytes of the bundle's, as reports carry them."""
+        """``digest``: the bundle's, or its first 8 bytes, as reports carry them."""
         assert plan.sphere is not None  # how every device makes its report
         self.plan = plan
         self.digest = digest
@@ -129,7 +129,8 @@ class EpochReports:
         Without reports that no honest crowd makes, where there are some; sums of others' making are
         taken as they are.
         """
-        total, count, notices = self.total, self.unread, ()
+        total, count = self.total, self.unread
+        notices: tuple[Notice, ...] = ()
         rows = np.concatenate([np.empty((0, wire.SIZE), dtype=np.uint8), *self.rows])
         if len(rows) == self.unread:
             found = robust_sum(self.sphere, wire.tokens_of(rows), wire.numbers_of(rows))

@@ -76,6 +76,7 @@ class DeviceHandlers:
         public = {f"/v1/{name}": reading(getattr(self._figures, name)) for name in PUBLIC}
         return public | {
             "/v1/bundle": self._bundle,
+            "/v1/digests": self._digests,
             "/v1/reports": self._reports,
             "/v1/admin/catalogue": self._replace_actions,
             "/v1/admin/close": self._close_epoch,
@@ -111,6 +112,12 @@ class DeviceHandlers:
             headers.append((b"content-encoding", b"gzip"))
             data = await asyncio.to_thread(_compressed, data)
         return Response(data, kind=BINARY, headers=tuple(headers))
+
+    async def _digests(self, request: Request) -> Response:
+        """Of all bundles, oldest first."""
+        self._guard.admit(request.holder, 1)
+        listed = await asyncio.to_thread(lambda: list(self._aggregator.digests))
+        return Response(encode(listed), headers=((b"cache-control", b"no-cache"),))
 
     async def _reports(self, request: Request) -> Response:
         """One, or many; durable before the answer."""
