@@ -151,7 +151,7 @@ def test_no_report_to_a_bundle_that_others_are_not_shown() -> None:
     store, log = MemoryStore(), aggregator.digests
     assert log[0] == BUNDLE[-32:].hex()
     assert log[1] == aggregator.digest.hex()
-    hers = small_aggregator(public_seed=4).bundle()
+    hers = small_aggregator(first_epoch=61).bundle()
     marked = device(store, bundle=hers, policy="marked", log=lambda: log)
     marked.act([0.4])
     with pytest.raises(BundleError, match="others may be shown") as refused:

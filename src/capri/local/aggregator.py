@@ -1,7 +1,6 @@
 """The aggregator: hands out public bundles, adds up private reports, learns from the sums.
 
-Nothing here could see a raw datum: it imports neither the device nor the encoder, and a contract in
-pyproject.toml keeps it so.
+Nothing here could see a raw datum: a contract keeps it from importing the device or the encoder.
 
 Reports are all it sees of time. A *reading* is due after a scheduled number of reports, whichever
 bundles they answer: every sum is read with its own plan and its real count, and the next bundle is
@@ -186,7 +185,7 @@ class LocalCapri(PublicFace):
         self._state, self._engine = state, ReportEngine(state, self._horizon, held)
 
     def __repr__(self) -> str:
-        return f"LocalCapri({self.guarantee}; epoch {len(self._state.head['digests'])})"
+        return f"LocalCapri({self.guarantee}; epoch {self._state.opened})"
 
     @property
     def _problem(self) -> Problem:  # type: ignore[override]
@@ -214,7 +213,7 @@ class LocalCapri(PublicFace):
 
     @property
     def reports(self) -> int:
-        """How many reports counted so far, to whichever bundle: public."""
+        """How many reports counted so far, to whichever bundle."""
         return self._newest.issued
 
     @property
