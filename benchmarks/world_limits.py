@@ -131,7 +131,7 @@ def kept(decisions: int, seed: int) -> dict[str, Any]:
             offered[:, 14] &= rows[:, 0] >= 0.5
             offered[:, 15] &= rows[:, 0] <= 0.3
         chosen, every = made.action_index, np.arange(number)
-        law = policy._course.learner.probabilities(np.nan_to_num(rows), available)
+        law = policy._learning.learner.probabilities(np.nan_to_num(rows), available)
         within = (law >= offered * floor) & (law <= ceiling) & (offered | (law == 0))
         fine = offered[every, chosen] & (made.propensity <= ceiling[chosen])
         fine &= made.propensity >= floor[chosen]

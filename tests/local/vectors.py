@@ -214,7 +214,7 @@ def row_of(case: Case) -> Any:
 
 
 def op_law(case: Case) -> Any:
-    return opened(case).conduct.probabilities(row_of(case))[0].tolist()
+    return opened(case).behaviour.probabilities(row_of(case))[0].tolist()
 
 
 def op_encode(case: Case) -> Any:

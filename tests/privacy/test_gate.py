@@ -5,6 +5,7 @@ Distances are squared, in exact fractions, and in the norm of the noise: a block
 
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -144,6 +145,14 @@ def test_diameter_is_attained(name: str) -> None:
     lost = getattr(layout, "moment_share", 0.0) ** 2 if name.startswith("vector") else 0.0
     found = float(squared_distance(layout, left, right) / layout.diameter_squared)
     assert found == pytest.approx(1 - lost, rel=1e-4)
+
+
+def test_diameter_is_rounded_up() -> None:
+    """Roots of whole numbers are irrational: a pure epsilon is compared with no less than them."""
+    for columns in range(1, 60):
+        layout = CountLayout(cells=(2,) * columns)
+        assert Fraction(layout.diameter) ** 2 >= layout.diameter_squared
+        assert Fraction(np.nextafter(layout.diameter, 0)) ** 2 < layout.diameter_squared
 
 
 @pytest.mark.parametrize("name", LAYOUTS)

@@ -156,7 +156,7 @@ def classical(budget: Budget) -> float:
 
 CALIBRATION = {
     ("calibration", 1, "the classical formula"): Plant(
-        constant(calibration, "analytic_multiplier", classical), {"budget": Budget(8.0, 1e-5)}
+        constant(calibration, "analytic_multiplier", classical), {"budget": Budget(20.0, 1e-5)}
     ),
     ("calibration", 1, "a search that ends on the other side"): Plant(
         scaled(calibration, "analytic_multiplier", 1 - 1e-9), {"budget": USUAL}

@@ -120,7 +120,7 @@ class Serving(ABC):
         """
         rows = as_contexts(contexts, self._contexts.dimension, self._contexts.schema)
         wanted = as_wanted(
-            action_index, len(rows), self._engine.course.learner.problem.actions.count
+            action_index, len(rows), self._engine.learning.learner.problem.actions.count
         )
         if self.private:
             raise ConfigurationError(
@@ -187,7 +187,7 @@ class Serving(ABC):
 
     def _no_decisions(self) -> Decisions:
         nobody, nothing = np.empty(0, dtype=np.int64), np.empty(0)
-        actions, state = self._engine.course.learner.problem.actions, self._engine.state
+        actions, state = self._engine.learning.learner.problem.actions, self._engine.state
         features, epoch = np.empty((0, actions.dimension)), max(1, state.following() - 1)
         return Decisions(nobody, epoch, nobody, features, nothing, nobody, self._ids, actions.names)
 
@@ -362,7 +362,7 @@ class Serving(ABC):
         :attr:`operations` note ``by`` whom and ``why``.
         """
         self._check_process()
-        wanted = checked_mode(mode, action, self._engine.course.learner.problem)
+        wanted = checked_mode(mode, action, self._engine.learning.learner.problem)
         self._engine.set_mode(wanted, noted(by, why))
 
     def freeze(self, *, by: str = "", why: str = "") -> None:
@@ -386,7 +386,7 @@ class Serving(ABC):
         def renewed(latest: Problem, planned: int) -> Problem:
             terms = schedule_terms(latest, first.horizon, first.options)
             found = changed(latest, terms, settings, planned)
-            self._engine.course.learner.accepts(found)
+            self._engine.learning.learner.accepts(found)
             self.mode.check(found.actions)
             return found
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
-from capri.epoch.play import Conduct
+from capri.epoch.play import BehaviourPolicy
 from capri.features import Function, Span
 from capri.learners.belief import Believed, Block, Expected, Observation
 from capri.partition import summed
@@ -61,9 +61,9 @@ class Stage:
             sample, _ = contexts.support(generator, _SAMPLE_CONTEXTS)
         return cls(sample, np.full(len(sample), 1.0 / len(sample)), False)
 
-    def law_of(self, conduct: Conduct) -> FloatArray:
+    def law_of(self, behaviour: BehaviourPolicy) -> FloatArray:
         """The law at its contexts: the one that is kept, or computed."""
-        return conduct.expected(self.contexts) if self.law is None else self.law
+        return behaviour.expected(self.contexts) if self.law is None else self.law
 
 
 def predicted(predictor: Function, actions: Actions, contexts: FloatArray) -> FloatArray:
@@ -204,12 +204,12 @@ class PlayedPairs:
         cls,
         basis: Span,
         stage: Stage,
-        conduct: Conduct,
+        behaviour: BehaviourPolicy,
         elsewhere: FloatArray,
         generator: np.random.Generator,
     ) -> "PlayedPairs":
         """Of the stage's contexts with positive weight; of too many pairs, those of some."""
-        contexts, weights, law = stage.contexts, stage.weights, stage.law_of(conduct)
+        contexts, weights, law = stage.contexts, stage.weights, stage.law_of(behaviour)
         present = weights > 0
         if not present.all():
             contexts, weights, law = contexts[present], weights[present], law[present]
@@ -222,9 +222,9 @@ class PlayedPairs:
         rows = contexts
         if len(elsewhere):
             rows = np.concatenate([contexts, elsewhere])
-            law = np.concatenate([law, conduct.expected(elsewhere)])
+            law = np.concatenate([law, behaviour.expected(elsewhere)])
         row, action = np.nonzero(law)
-        pairs, features = basis.played(conduct.actions, rows, row, action)
+        pairs, features = basis.played(behaviour.actions, rows, row, action)
         kept = not drawn and keeps(features.size)
         sampled = bool(drawn) or not stage.is_pool
         return cls(contexts, weights, pairs, features, row, law[row, action], kept, sampled)
@@ -302,7 +302,7 @@ class PlannedSegment:
     played, and the basis with them.
     """
 
-    conduct: Conduct
+    behaviour: BehaviourPolicy
     stage: Stage
     baseline: FloatArray
     value_bound: float

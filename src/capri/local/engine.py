@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from capri.arrays import BoolArray, IntArray
-from capri.epoch.course import Course
+from capri.epoch.learning_loop import LearningLoop
 from capri.epoch.plan import EpochPlan, Notice
 from capri.epoch.problem import Problem
 from capri.epoch.storage import plan_state, version_state
@@ -306,11 +306,11 @@ class ReportEngine:
         Oldest first: what the newest law tells comes last, and is read with the most knowledge.
         """
         number = self.state.opened + 1
-        if not self.state.view.epochs and not self.state.course.length(number, self.state.issued):
+        if not self.state.view.epochs and not self.state.learning.length(number, self.state.issued):
             return False
         self.state.catch_up()
         self.state.public.bit_generator.state = self.state.head["public"]
-        course, version = self.state.course.branch(), self.state.view.coming
+        learning, version = self.state.learning.branch(), self.state.view.coming
         closed = [
             row.number for row in self.state.view.epochs if is_closed(row, self.state.issued, now)
         ]
@@ -321,35 +321,35 @@ class ReportEngine:
             if each.unread:
                 release, forged = each.read(last=epoch in closed)
                 self.forged = self.forged or forged
-                course.close(release)
+                learning.close(release)
         if version is not None:
-            course.adopt(self.state.versions[version])
+            learning.adopt(self.state.versions[version])
         current = self.state.current if version is None else version
-        plan = course.plan(number, self.state.issued, more=self._more(number))
+        plan = learning.plan(number, self.state.issued, more=self._more(number))
         bundle = b""
         if plan is None:  # the horizon: nothing takes reports any more
             closed = list(self.state.reports_to)
         else:
-            assert isinstance(course.learner, PracticalLearner)
-            bundle = make_bundle(self.state.versions[current], plan, course.learner.conduct())
+            assert isinstance(learning.learner, PracticalLearner)
+            bundle = make_bundle(self.state.versions[current], plan, learning.learner.behaviour())
         if self.reservation is not None:
             read = [*self.state.head["releases"], *releases]
             note_bundle(self.reservation, self.state.base, plan, read)
         for epoch in closed:
-            course.learner.drop(epoch)
+            learning.learner.drop(epoch)
         made = [bundle[-32:].hex()] if bundle else []
         head = {
             "digests": [*self.state.head["digests"], *made],
             "releases": [*self.state.head["releases"], *releases],
             "catalogue": current,
         }
-        head, arrays = law_of(course, self.state.public, bundle, head)
-        self._publish(course, plan, closed, version, (head, arrays))
+        head, arrays = law_of(learning, self.state.public, bundle, head)
+        self._publish(learning, plan, closed, version, (head, arrays))
         return True
 
     def _publish(
         self,
-        course: Course,
+        learning: LearningLoop,
         plan: EpochPlan | None,
         closed: Iterable[int],
         version: int | None,
@@ -367,7 +367,7 @@ class ReportEngine:
                 repository.drop_learnt(unit, epoch)
                 repository.rows.drop_reports(unit, epoch)
             if plan is not None:
-                length = min(course.length(plan.epoch, issued), plan.length)
+                length = min(learning.length(plan.epoch, issued), plan.length)
                 kept, times, release = codec.pack(*plan_state(plan)), [None] * 6, [None] * 3
                 unit.insert("epochs", [(plan.epoch, issued, length, OPEN, *times, kept, *release)])
                 if version is not None:
@@ -377,7 +377,7 @@ class ReportEngine:
             return generation + 1
 
         generation = repository.write(publish)
-        self.state.adopt(course, generation, law[0], law[1]["bundle"].tobytes())
+        self.state.adopt(learning, generation, law[0], law[1]["bundle"].tobytes())
 
     def _more(self, number: int) -> int:
         """Reports to a bundle beyond those that make its reading due.
@@ -389,7 +389,7 @@ class ReportEngine:
         wait, most = self.state.terms.wait, self._horizon
         if not isinstance(wait, int) or number > 1:
             return 0
-        return wait if most is None else max(0, min(wait, most - self.state.course.length(1, 0)))
+        return wait if most is None else max(0, min(wait, most - self.state.learning.length(1, 0)))
 
     # -- operating --------------------------------------------------------------------------------
 

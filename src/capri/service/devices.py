@@ -11,13 +11,13 @@ from capri.local.reports import ReportStatus
 from capri.local.tickets import SIZE, Tickets
 from capri.service.auth import Guard
 from capri.service.batch import MicroBatcher
-from capri.service.counts import HttpCounts
 from capri.service.endpoint import BINARY, Handler, Request, Response
 from capri.service.figures import DeviceFigures
 from capri.service.handlers import (
     PUBLIC,
     item_of,
     metrics_of,
+    page_of,
     readiness,
     reading,
     replace_actions,
@@ -32,6 +32,7 @@ from capri.service.messages import (
     read_reports,
 )
 from capri.service.metrics import live_text, public_text
+from capri.service.telemetry import HttpCounts
 from capri.store.seal import key_from
 
 TICKET_KEY = "CAPRI_TICKET_KEY"
@@ -84,6 +85,7 @@ class DeviceHandlers:
             "/metrics/live": metrics_of(
                 partial(live_text, self._figures, self._http, self.batchers, None)
             ),
+            "/v1/certificate.html": page_of(self._figures.certificate_page),
             "/readyz": readiness(self._figures.check, self._figures.mode),
         }
 

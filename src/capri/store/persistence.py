@@ -13,7 +13,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from capri.epoch.course import Course
+from capri.epoch.learning_loop import LearningLoop
 from capri.epoch.problem import Problem
 from capri.epoch.rewards import RewardTerms
 from capri.epoch.storage import (
@@ -34,11 +34,10 @@ from capri.privacy.filters import Charge
 from capri.privacy.layout import Norm
 from capri.spaces import Actions, Contexts
 from capri.store.codec import packed, unpacked
-from capri.store.history import History, make_room, note_load
 from capri.store.memory import MemoryRepository
 from capri.store.repository import Repository
 from capri.store.reservation import Joined, Reservation, check_ledger, joined_values
-from capri.store.rollback import Checkpoint, open_guard
+from capri.store.rollback import Checkpoint, History, make_room, note_load, open_guard
 from capri.store.sql import SqlRepository
 from capri.store.transaction import empty_store, open_database
 from capri.streams import Streams
@@ -219,7 +218,7 @@ def stored_now(url: str) -> tuple[dict[str, Any], Actions] | None:
 def open_store(
     url: str,
     described: Described,
-    course: Course,
+    learning: LearningLoop,
     streams: Streams,
     *,
     store_key: bytes | None,
@@ -238,8 +237,8 @@ def open_store(
         open_database(url), store_key, held, new_rollback_guard=new_rollback_guard
     )
     try:
-        course_values, arrays = course.state()
-        law = {"course": course_values, "plan_seconds": 0.0, "played": 0}, arrays
+        loop_values, arrays = learning.state()
+        law = {"course": loop_values, "plan_seconds": 0.0, "played": 0}, arrays
         values = {**described[0], "simulated": streams.simulated}, described[1]
         fill_or_check(repository, values, law, streams.state())
         repository.open(seen)
@@ -381,21 +380,21 @@ class Saved:
     settings: dict[str, Any]
 
     def restored(
-        self, course: Course, repository: Repository, streams: Streams
-    ) -> tuple[Course, Repository]:
+        self, learning: LearningLoop, repository: Repository, streams: Streams
+    ) -> tuple[LearningLoop, Repository]:
         """What was learnt and what is kept, for a policy that was just built."""
         assert isinstance(repository, MemoryRepository)
         if streams.simulated:
             streams.restore(self.values["streams"])
-        actions = version_state(course.learner.problem)
+        actions = version_state(learning.learner.problem)
         repository.restore(self.values["repository"], self.arrays, actions)
         head, arrays = repository.codec.unpack(
             repository.value("laws", "state", generation=repository.own_law)
         )
-        course.restore(head["course"], arrays, head["plan_seconds"])
+        learning.restore(head["course"], arrays, head["plan_seconds"])
         if not streams.simulated:  # of epochs under way the data so far are lost
-            course.learner.keep(repository.open_epoch)
-        return course, repository
+            learning.learner.keep(repository.open_epoch)
+        return learning, repository
 
     def history(self, *, take_over: bool) -> History:
         """The history that a private policy goes on with."""

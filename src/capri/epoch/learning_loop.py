@@ -1,4 +1,4 @@
-"""The course of epochs: plan, learn, record. Shared by the curator and the aggregator.
+"""The learning loop: plan, learn, record. Shared by the curator and the aggregator.
 
 Everything here is public. Where the sum of an epoch comes from, and how it was made private, is not
 its business.
@@ -111,7 +111,7 @@ class PublicDraws(Protocol):
         """Draws that anyone may see."""
 
 
-class Course:
+class LearningLoop:
     """Epoch after epoch of one learner."""
 
     def __init__(
@@ -129,8 +129,8 @@ class Course:
         self._plan_seconds = 0.0
         self.hooks.warn(learner.notices)
 
-    def branch(self, draws: "PublicDraws | None" = None) -> "Course":
-        """The course from here on, apart, with these draws: nobody is told of what comes of it.
+    def branch(self, draws: "PublicDraws | None" = None) -> "LearningLoop":
+        """The learning from here on, apart, with these draws: nobody is told of what comes of it.
 
         Learners replace what they know, piece by piece, and never write into it: a shallow copy
         goes its own way.
@@ -300,7 +300,7 @@ class PublicFace(ABC):
     """What anybody may ask of a policy, whoever adds up its epochs."""
 
     _problem: Problem
-    _course: Course
+    _learning: LearningLoop
     _horizon: int | None
     _lock: RLock
 
@@ -355,13 +355,13 @@ class PublicFace(ABC):
         Returns the function, so ``@policy.on_release`` stands before a definition.
         """
         with self._lock:
-            self._course.hooks.add(function)
+            self._learning.hooks.add(function)
         return function
 
     @property
     def epochs(self) -> Epochs:
         """One record per closed epoch, shown as a table."""
-        return self._course.records
+        return self._learning.records
 
     @property
     def notices(self) -> tuple[Notice, ...]:
@@ -370,7 +370,7 @@ class PublicFace(ABC):
         Known from the configuration, or since a release; the records say since which. Each was
         also a :class:`~capri.KernelWarning` when it came up. Nothing is played by them.
         """
-        return self._course.notices
+        return self._learning.notices
 
     @property
     def horizon(self) -> int | None:
@@ -385,19 +385,19 @@ class PublicFace(ABC):
         """Public estimates of ``f`` for every action, ``(n, n_actions)``; 0 before any release."""
         rows = self._rows(contexts)
         with self._lock:
-            return self._problem.scale.told(self._course.learner.estimate(rows))
+            return self._problem.scale.told(self._learning.learner.estimate(rows))
 
     def active(self, contexts: object) -> BoolArray:
         """Which actions no test has ruled out, ``(n, n_actions)`` of True and False."""
         rows = self._rows(contexts)
         with self._lock:
-            return self._course.learner.active(rows)
+            return self._learning.learner.active(rows)
 
     def probabilities(self, contexts: object) -> FloatArray:
         """The public law actions are drawn from now, ``(n, n_actions)``; rows sum to 1."""
         rows = self._rows(contexts)
         with self._lock:
-            return self._course.learner.probabilities(rows)
+            return self._learning.learner.probabilities(rows)
 
     def certificate(
         self, *, declaration: Declaration | None = None, audit: Any = None
@@ -411,7 +411,7 @@ class PublicFace(ABC):
         with self._lock:
             digests: dict[str, Any] = {
                 "configuration": configuration_digest(*self._configuration()),
-                "plans": list(self._course.plans),
+                "plans": list(self._learning.plans),
             }
             if (checkpoint := self._checkpoint()) is not None:
                 digests["store"] = checkpoint
