@@ -36,6 +36,7 @@ from capri.learners.boundary import intercept_of
 from capri.learners.cells import allowed, best_of, left_over, partitions
 from capri.learners.change_of_basis import ChangeOfBasis, across, between
 from capri.learners.context_law import ContextLaw
+from capri.learners.draws import outlook_of, resolvable
 from capri.learners.messages import Message, Question, dense_design, remaining, settled_soon
 from capri.learners.model import BlockModel, Knowledge
 from capri.learners.moment_design import Coordinates, layout_for, loudest, projection_for
@@ -219,19 +220,22 @@ class DenseModel(BlockModel):
         awaited: FloatArray | None = None,
         waiting: int = 0,
     ) -> play.ThompsonLaw:
-        """Draws of what no epoch under way will tell; on devices, of what can be learnt soon.
+        """Draws of what no epoch under way will tell and an epoch of this length can resolve.
 
-        Where the kernel is told, so is how much there is to learn: that is left as it is.
+        On devices, of an unknown kernel: what can be learnt soon.
         """
-        xi, state = (
-            generator.standard_normal((self.basis.rank, self.options.draws)),
-            known.posterior,
-        )
-        factor = remaining(state.factor, awaited)
+        xi = generator.standard_normal((self.basis.rank, self.options.draws))
+        state, scale = known.posterior, self.options.thompson_scale
+        factor, mean = remaining(state.factor, awaited), state.mean[:, None]
         if known.problem.on_devices and isinstance(self.prior, EvidencePrior):
-            factor = self._within_reach(known, factor, length)
-        draws = state.mean[:, None] + self.options.thompson_scale * (factor @ xi)
-        return play.ThompsonLaw(self.basis, draws)
+            soon = self._within_reach(known, factor, length)
+            return play.ThompsonLaw(self.basis, mean + scale * (soon @ xi))
+        apart, weights = self.rehearsal.apart(mean + scale * (factor @ xi))
+        image = apart @ factor
+        unknown = float(weights @ np.einsum("ij,ij->i", image, image))
+        outlook = outlook_of(known.problem, self.options, known.belief, unknown, length)
+        factor = resolvable(factor, image, weights, outlook)
+        return play.ThompsonLaw(self.basis, mean + scale * (factor @ xi))
 
     def _within_reach(self, known: Knowledge, factor: FloatArray, length: float) -> FloatArray:
         """What decisions of a few times those so far would settle."""
