@@ -93,11 +93,6 @@ class Setting:
         return layout.noise_units / sqrt(2) / float(layout.level) ** 2 * sqrt(self.outputs)
 
 
-def _planned(estimate: Estimate) -> FloatArray:
-    """What is not known, for planning: in a mean over weights the largest of them would decide."""
-    return estimate.covariance if estimate.central is None else estimate.central
-
-
 class FitEngine:
     """The public state between stages. It never sees a row: sums come in, releases go out."""
 
@@ -157,7 +152,7 @@ class FitEngine:
             return np.ones(outputs), 1.0
         found = [
             next_reach(
-                float(np.sum(self.law.covariance * _planned(each))),
+                float(np.sum(self.law.covariance * each.covariance)),
                 each.noise_variance,
             )
             for each in self.estimates
@@ -169,7 +164,7 @@ class FitEngine:
         setting = self.setting
         if self.estimates:
             worst = max(self.estimates, key=lambda estimate: float(np.trace(estimate.covariance)))
-            root = matrix_root(_planned(worst))
+            root = matrix_root(worst.covariance)
             noise_variance = worst.noise_variance
         else:
             root = matrix_root(setting.prior.covariance(setting.prior.expected))

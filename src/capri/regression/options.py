@@ -389,7 +389,7 @@ def checked(estimator: Any) -> Options:
         schema=schema_of(estimator.X_bounds, estimator.public_X),
         weight_bound=positive("weight_bound", estimator.weight_bound),
         called_by=estimator_around(),
-        place=(getattr(estimator, "ledger", None), getattr(estimator, "population", None)),
+        place=(estimator.ledger, estimator.population),
         **{name: getattr(estimator, name) for name in _UNCHECKED},
     )
 

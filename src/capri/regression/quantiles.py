@@ -178,9 +178,9 @@ class PrivateKernelQuantiles(
         classes = ResidualClasses(edges=_STRETCH * _size_of_residuals(ridge) * scores)
         with np.errstate(all="ignore"):  # a warning would tell of the row that overflows
             codes = classes.codes(targets - ridge.predict(X))
-        spread = self._told_in_one_stage(
-            X, codes, weights[second], lowest=-1.0, random_state=random
-        )
+        # Nobody is in both parts, so what the first has reserved is for either.
+        alone = {"random_state": random, "ledger": None, "population": None}
+        spread = self._told_in_one_stage(X, codes, weights[second], lowest=-1.0, **alone)
         self.ridge_, self.spread_, self.residual_classes_ = ridge, spread, classes
         self._know_columns_of(ridge)
         return self

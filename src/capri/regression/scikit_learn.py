@@ -49,6 +49,8 @@ class SharedParameters:
     calibration: str = "analytic"
     random_state: Any = None
     weight_bound: float = 1.0
+    ledger: Any = None
+    population: str | None = None
 
 
 def steps_to_caller() -> int:

@@ -30,8 +30,10 @@ from capri.files import Row, digest_of, html_table, text_table
 from capri.learners.prior import Observed, Prior, observed
 from capri.privacy.calibration import delivered_epsilon
 from capri.privacy.ledger import Ledger, PriorEvent, ReleaseEvent
+from capri.regression.card import card_of
 from capri.regression.decode import Model
 from capri.regression.engine import FitEngine, OpenRows, Setting
+from capri.regression.explain import FitExplanation, explained
 from capri.regression.family import cells_of
 from capri.regression.scikit_learn import steps_to_caller, warn_of_leak
 from capri.regression.stage import StagePlan, StageResult
@@ -63,6 +65,7 @@ class ShownWithStages:
     its parameters.
     """
 
+    model_: Model
     _open: OpenRows | None = None
     # Targets are codes that another estimator made: all of them at an end of their range.
     _codes: bool = False
@@ -76,6 +79,35 @@ class ShownWithStages:
         """Every stage that was released, as a table."""
         check_is_fitted(self, "model_")
         return stages_of(self._engine)
+
+    def explain(self, *, output: int = 0, pairs: int = 4, level: float = 0.9) -> FitExplanation:
+        """What was learnt of each column and of the strongest pairs, with bands; it shows itself.
+
+        Post-processing: it asks for no rows and costs no budget.
+
+        >>> import numpy as np
+        >>> from capri import PrivateKernelRidge
+        >>> X = np.random.default_rng(0).random((2_000, 2))
+        >>> ridge = PrivateKernelRidge(epsilon=4.0, X_bounds=(0, 1), y_bounds=(0, 1))
+        >>> ridge.fit(X, X[:, 0]).explain().columns[0].column
+        'column 0'
+        """
+        check_is_fitted(self, "model_")
+        rows, schema = self._engine.law.rows, getattr(self, "schema_", None)
+        return explained(
+            self.model_,
+            self.model_.basis.pivots if rows is None else rows,
+            schema,
+            getattr(self, "feature_names_in_", None),
+            output=output,
+            pairs=pairs,
+            level=level,
+        )
+
+    def model_card(self) -> str:
+        """What a reader must know of the fit, in Markdown: post-processing, and no secrets."""
+        check_is_fitted(self, "model_")
+        return card_of(self, self._engine, stages_of(self._engine))
 
     def _repr_html_inner(self) -> str:
         diagram = str(super()._repr_html_inner())  # type: ignore[misc]
