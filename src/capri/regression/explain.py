@@ -3,13 +3,14 @@
 The effect of a column is the mean prediction at each of its values, over rows ``X`` of the law that
 releases tell of, less the mean over all:
 
-    f_j(x) = E f(x, X_-j) - E f(X) = g(x)^T theta,     g(x) = E v(x, X_-j) - E v(X),
+    f_j(x) = F(x) - E F(x_j) = g(x)^T theta,     F(x) = E f(x, X_-j),
 
-so that its band is known, ``g^T cov(theta) g``. What two columns do beside their effects,
+so that its band is known, ``g^T cov(theta) g``. What two columns do beside their effects is what
+``F(x, z) = E f(x, z, X_-jk)`` has beside its means over either,
 
-    f_jk(x, z) = E f(x, z, X_-jk) - E f(X) - f_j(x) - f_k(z),
+    f_jk(x, z) = F(x, z) - E F(x_j, z) - E F(x, x_k) + E E F(x_j, x_k),
 
-is linear in ``theta`` as well. It is shown of the pairs for which
+linear in ``theta`` as well. It is shown of the pairs for which
 
     E (f(x_j', x_k', .) - f(x_j', .) - f(x_k', .) + f(x))^2 / 4,     x' another row,
 
@@ -40,8 +41,9 @@ if TYPE_CHECKING:
 
     from capri.regression.decode import Model
 
-# Rows of the law that effects are means over, and that pairs are compared by.
-_ROWS, _COMPARED = 128, 48
+# Rows of the law that tell how frequent values are, that effects are means over, and that pairs
+# are compared by.
+_COUNTED, _ROWS, _COMPARED = 2000, 128, 48
 # Values of a number at which effects are told; the same in the picture of a pair, and most levels.
 _VALUES, _PAIR_VALUES, _MOST_LEVELS = 33, 9, 40
 # Columns drawn, and panels in a row of the picture.
@@ -76,49 +78,44 @@ class _Part:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ColumnEffect:
-    """What a column adds to the prediction at each of its values, and a band around it."""
+class Effect:
+    """What a column adds to the prediction at each of its values, with the ends of a band.
 
-    column: str
-    values: tuple[Any, ...]
+    Of a pair of columns: what both do beside their effects, at each pair of values.
+    """
+
+    columns: tuple[str, ...]
+    values: tuple[tuple[Any, ...], ...]
     effect: FloatArray
     lower: FloatArray
     upper: FloatArray
     strength: float  # root mean square of the effect over rows
 
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class PairEffect:
-    """What two columns do beside their effects, at each pair of their values."""
-
-    columns: tuple[str, str]
-    values: tuple[tuple[Any, ...], tuple[Any, ...]]
-    effect: FloatArray
-    lower: FloatArray
-    upper: FloatArray
-    strength: float
+    @property
+    def name(self) -> str:
+        """The columns that it is of."""
+        return " x ".join(self.columns)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FitExplanation:
     """Effects of all columns and of the strongest pairs, the strongest first; shows itself."""
 
-    columns: tuple[ColumnEffect, ...]
-    pairs: tuple[PairEffect, ...]
+    columns: tuple[Effect, ...]
+    pairs: tuple[Effect, ...]
     level: float
 
     def table(self) -> list[Row]:
         """One row a column and a pair: how strong, and between which ends."""
-        effects = [(each.column, each) for each in self.columns]
         return [
             {
-                "of": name,
+                "of": each.name,
                 "strength": each.strength,
                 "lowest": float(each.effect.min()),
                 "highest": float(each.effect.max()),
                 "widest band": float((each.upper - each.lower).max()) / 2,
             }
-            for name, each in [*effects, *((" x ".join(p.columns), p) for p in self.pairs)]
+            for each in (*self.columns, *self.pairs)
         ]
 
     def figure(self) -> "Figure":
@@ -178,7 +175,7 @@ def explained(
             f"output must be from 0 to {len(model.estimates) - 1}, got {output!r}"
         )
     parts = [*_parts(rows, schema, names)]
-    effects = _Effects(model, output, rows[:_ROWS], NormalDist().inv_cdf(0.5 + level / 2))
+    effects = _Effects(model, output, rows[:_COUNTED], NormalDist().inv_cdf(0.5 + level / 2))
     columns = sorted((effects.column(each) for each in parts), key=lambda each: -each.strength)
     strongest = effects.strongest(parts, whole("pairs", pairs, least=0))
     return FitExplanation(
@@ -190,12 +187,17 @@ def explained(
 
 @dataclass(frozen=True, eq=False)
 class _Effects:
-    """Of one output of a model, as means over rows; ``reach`` deviations to either side."""
+    """Of one output of a model; ``reach`` deviations to either side. ``law``: rows of the law."""
 
     model: "Model"
     output: int
-    rows: FloatArray
+    law: FloatArray
     reach: float
+
+    @property
+    def rows(self) -> FloatArray:
+        """Those that effects are means over."""
+        return self.law[:_ROWS]
 
     def _coordinates(self, rows: FloatArray) -> FloatArray:
         return self.model.basis.coordinates(np.clip(rows, *self.model.box))
@@ -211,45 +213,34 @@ class _Effects:
         width = half * np.sqrt(np.maximum(np.sum((g @ estimate.covariance) * g, axis=-1), 0.0))
         return effect, effect - self.reach * width, effect + self.reach * width
 
-    def _of_column(self, part: _Part) -> FloatArray:
-        """``g`` at each value."""
-        return np.stack([self._mean(part.at(self.rows, cell)) for cell in part.cells]) - self._mean(
-            self.rows
-        )
-
-    def column(self, part: _Part) -> ColumnEffect:
-        """``f_j``."""
-        effect, lower, upper = self._band(self._of_column(part))
-        strength = sqrt(float(part.shares(self.rows) @ effect**2))
-        return ColumnEffect(
-            column=part.name,
-            values=part.values,
+    def _shown(self, parts: Sequence[_Part], means: FloatArray) -> Effect:
+        """``means``: ``E v`` at each value of the parts, which its means over either come off."""
+        shares = [each.shares(self.law) for each in parts]
+        for axis, own in enumerate(shares):
+            means = means - np.expand_dims(np.tensordot(own, means, axes=(0, axis)), axis)
+        effect, lower, upper = self._band(means)
+        weights = shares[0] if len(shares) == 1 else np.outer(*shares)
+        return Effect(
+            columns=tuple(each.name for each in parts),
+            values=tuple(each.values for each in parts),
             effect=effect,
             lower=lower,
             upper=upper,
-            strength=strength,
+            strength=sqrt(float(np.sum(weights * effect**2))),
         )
 
-    def pair(self, left: _Part, right: _Part) -> PairEffect:
+    def column(self, part: _Part) -> Effect:
+        """``f_j``."""
+        return self._shown(
+            [part], np.stack([self._mean(part.at(self.rows, x)) for x in part.cells])
+        )
+
+    def pair(self, left: _Part, right: _Part) -> Effect:
         """``f_jk``."""
         left, right = left.coarse(), right.coarse()
-        both = np.stack(
-            [
-                [self._mean(right.at(left.at(self.rows, x), z)) for z in right.cells]
-                for x in left.cells
-            ]
-        )
-        alone = self._of_column(left)[:, None] + self._of_column(right)[None, :]
-        effect, lower, upper = self._band(both - self._mean(self.rows) - alone)
-        shares = np.outer(left.shares(self.rows), right.shares(self.rows))
-        return PairEffect(
-            columns=(left.name, right.name),
-            values=(left.values, right.values),
-            effect=effect,
-            lower=lower,
-            upper=upper,
-            strength=sqrt(float(np.sum(shares * effect**2))),
-        )
+        moved = [left.at(self.rows, x) for x in left.cells]
+        means = [[self._mean(right.at(rows, z)) for z in right.cells] for rows in moved]
+        return self._shown([left, right], np.array(means))
 
     def strongest(self, parts: Sequence[_Part], count: int) -> list[tuple[_Part, _Part]]:
         """The pairs that single rows show most of."""
@@ -302,21 +293,22 @@ def _frequent(indicators: FloatArray, levels: int) -> IntArray:
     return np.sort(order)
 
 
-def _draw_column(axes: "Axes", each: ColumnEffect) -> None:
-    prepare(axes, each.column, f"strength {each.strength:.3g}")
+def _draw_column(axes: "Axes", each: Effect) -> None:
+    prepare(axes, each.name, f"strength {each.strength:.3g}")
     axes.axhline(0.0, color=REFERENCE, linewidth=0.8)
-    if all(isinstance(value, float) for value in each.values):
-        axes.fill_between(each.values, each.lower, each.upper, color=COLOURS[0], alpha=0.2)
-        axes.plot(each.values, each.effect, color=COLOURS[0], linewidth=2)
+    (values,) = each.values
+    if all(isinstance(value, float) for value in values):
+        axes.fill_between(values, each.lower, each.upper, color=COLOURS[0], alpha=0.2)
+        axes.plot(values, each.effect, color=COLOURS[0], linewidth=2)
         return
-    at = np.arange(len(each.values))
+    at = np.arange(len(values))
     reach = np.stack([each.effect - each.lower, each.upper - each.effect])
     axes.errorbar(at, each.effect, yerr=reach, fmt="o", color=COLOURS[0], capsize=3)
-    axes.set_xticks(at, [str(value) for value in each.values], rotation=45, ha="right", size=8)
+    axes.set_xticks(at, [str(value) for value in values], rotation=45, ha="right", size=8)
 
 
-def _draw_pair(axes: "Axes", pair: PairEffect) -> Any:
-    prepare(axes, " x ".join(pair.columns), f"strength {pair.strength:.3g}")
+def _draw_pair(axes: "Axes", pair: Effect) -> Any:
+    prepare(axes, pair.name, f"strength {pair.strength:.3g}")
     sure = np.where((pair.lower > 0) | (pair.upper < 0), pair.effect, np.nan)
     most = float(np.abs(pair.effect).max()) or 1.0
     shown = axes.imshow(sure.T, origin="lower", aspect="auto", cmap="PuOr", vmin=-most, vmax=most)

@@ -71,7 +71,7 @@ _RANK_PER_ROOT = 2.0
 _BASIS_SAMPLE, _TABLE_SAMPLE = 2000, 3000
 # Share of mu^2 that counts of columns cost: at least, and at most to have noise of so small a share
 # of the rows on each.
-LEAST_COUNTS, _MOST_COUNTS, _LEGIBLE = 0.06, 0.25, 0.125
+LEAST_COUNTS, _MOST_COUNTS, _LEGIBLE = 0.06, 0.1, 0.125
 # Parameters whose sense depends on the rows.
 _UNCHECKED = ("kernel", "X_bounds", "y_bounds", "random_state")
 

@@ -89,7 +89,7 @@ class ShownWithStages:
         >>> from capri import PrivateKernelRidge
         >>> X = np.random.default_rng(0).random((2_000, 2))
         >>> ridge = PrivateKernelRidge(epsilon=4.0, X_bounds=(0, 1), y_bounds=(0, 1))
-        >>> ridge.fit(X, X[:, 0]).explain().columns[0].column
+        >>> ridge.fit(X, X[:, 0]).explain().columns[0].name
         'column 0'
         """
         check_is_fitted(self, "model_")
