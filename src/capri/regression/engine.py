@@ -150,12 +150,11 @@ class FitEngine:
         outputs = self.setting.outputs
         if not self.estimates or self.setting.budget is None:
             return np.ones(outputs), 1.0
+        # In a mean over weights the largest would decide, and noise in y has what is not expected.
+        usual = [e.covariance if e.central is None else e.central for e in self.estimates]
         found = [
-            next_reach(
-                float(np.sum(self.law.covariance * each.covariance)),
-                each.noise_variance,
-            )
-            for each in self.estimates
+            next_reach(float(np.sum(self.law.covariance * covariance)), each.noise_variance)
+            for each, covariance in zip(self.estimates, usual, strict=True)
         ]
         return np.array([reach for reach, _ in found]), max(loudness for _, loudness in found)
 

@@ -17,7 +17,7 @@ linear in ``theta`` as well. It is shown of the pairs for which
 is largest. Nothing here looks at a row of the data: all of it is post-processing of releases.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import sqrt
@@ -176,13 +176,16 @@ def explained(
         )
     parts = [*_parts(rows, schema, names)]
     effects = _Effects(model, output, rows[:_COUNTED], NormalDist().inv_cdf(0.5 + level / 2))
-    columns = sorted((effects.column(each) for each in parts), key=lambda each: -each.strength)
     strongest = effects.strongest(parts, whole("pairs", pairs, least=0))
     return FitExplanation(
-        columns=tuple(columns),
-        pairs=tuple(effects.pair(*each) for each in strongest),
+        columns=_by_strength(map(effects.column, parts)),
+        pairs=_by_strength(effects.pair(*each) for each in strongest),
         level=level,
     )
+
+
+def _by_strength(effects: Iterable[Effect]) -> tuple[Effect, ...]:
+    return tuple(sorted(effects, key=lambda each: -each.strength))
 
 
 @dataclass(frozen=True, eq=False)

@@ -248,6 +248,7 @@ def _mixed(
         prior=float(np.trace(middle)) / len(middle),
         weights=logs,
         outside=outside,
+        central=pooled.posterior(middle)[1],
     )
 
 

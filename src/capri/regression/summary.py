@@ -207,17 +207,17 @@ def _doubts(engine: FitEngine, *, codes: bool) -> Iterator[str]:
 def _used(engine: FitEngine, output: int, deviations: float) -> float:
     """At most this share of their range do targets vary by: a deviation, over the whole range.
 
-    Residuals of the last stage, with their noise on the safe side, and the function over the law.
+    Residuals of the last stage, with their noise on the safe side, and what they are residuals of.
     """
-    reading, estimate = engine.readings[-1], engine.estimates[output]
+    reading = engine.readings[-1]
     result = reading.result
     told = [(result.squares, result.noise[2])]
     if result.tail_squares is not None:
         told.append((result.tail_squares, result.tail_noise[2]))
     # (T + U)^2 <= 2 (T^2 + U^2)
     residual = 2 * sum(max(float(s[output] + deviations * n[output]), 0.0) for s, n in told)
-    centred = engine.law.centred
-    function = estimate.mean @ centred @ estimate.mean + np.sum(centred * estimate.covariance)
+    known = reading.baseline[:, output]
+    function = known @ engine.law.centred @ known
     return sqrt(residual / reading.rows + float(function)) / 2
 
 
