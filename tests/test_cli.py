@@ -17,8 +17,7 @@ import capri.forecast.run  # loaded before a test replaces what it imports
 from capri.audit.proof import AttackResult, AuditResult
 from capri.audit.scenarios import audit_policy as audit
 from capri.cli import app
-from capri.cli.simulate import ENVIRONMENTS, KERNELS
-from capri.environments import ENVIRONMENT_NAMES
+from capri.cli.simulate import KERNELS
 from capri.kernels import KERNEL_NAMES
 from capri.local.simulator import DeviceSimulator
 from capri.players import ContestRun, finding, price_of_trust
@@ -166,7 +165,6 @@ def test_json_to_a_device_leaves_the_device() -> None:
         (("simulate", "--policy", "uniform", "--preset", "paper"), "leave out --preset, of capri"),
         (("simulate", "--epsilon=-inf"), "epsilon must be positive and finite, got -inf"),
         (("simulate", "--kernel", "rfb"), f"kernel must be one of {KERNELS}, got 'rfb'"),
-        (("simulate", "--env", "mars"), f"environment must be one of {ENVIRONMENTS}, got 'mars'"),
         (("simulate", "--actions", "0"), "actions must be a whole number of 1 or more, got 0"),
         (("simulate", "--actions", "1"), "every action is equally good here"),
         (
@@ -255,7 +253,7 @@ def test_demo_draws_and_says_what_one_sees(tmp_path: Path) -> None:
     assert picture.endswith(b"IEND\xaeB`\x82")
     said = " ".join(outcome.stdout.split())
     assert "Simulation, no privacy claim" in said
-    assert "No better than uniform play: CAPRI joint, CAPRI local and CAPRI non-private" in said
+    assert "No better than uniform play: CAPRI joint at epsilon" in said
     assert "(4, 1e-05), noise" in said  # the paper's local form, not devices
     assert "nothing was eliminated" in said
     assert f"Picture: {path}" in outcome.stdout
@@ -303,10 +301,10 @@ def test_the_finding_follows_the_records() -> None:
         "; nothing was eliminated, as an action must trail by 4 x width, "
         "never below 1,200, and rewards span 2"
     )
-    assert finding([winner], 2.0) == "Less regret than uniform play: winner 75%."
+    assert finding([winner], 2.0) == "Less regret than uniform play: winner (75%)."
     assert finding([idle], 2.0) == f"No better than uniform play: idle{reason}."
     assert finding([winner, idle], 2.0) == (
-        f"Less regret than uniform play: winner 75%. No better than uniform play: idle{reason}."
+        f"Less regret than uniform play: winner (75%). No better than uniform play: idle{reason}."
     )
     unlucky = a_run("unlucky", 1.3, 0.5, 0.1)
     assert finding([unlucky], 2.0) == "No better than uniform play: unlucky."
@@ -676,7 +674,6 @@ def test_noise_without_a_delta() -> None:
 
 
 def test_help_names_what_the_catalogues_know() -> None:
-    assert ENVIRONMENTS.split(", ") == list(ENVIRONMENT_NAMES)
     assert KERNELS.split(", ") == list(KERNEL_NAMES)
 
 

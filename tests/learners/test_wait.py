@@ -73,8 +73,8 @@ def test_rates_are_kept_in_files(tmp_path: Path) -> None:
     policy = _late(900)
     policy.save(tmp_path / "policy.npz")
     loaded = capri.Capri.load(tmp_path / "policy.npz")
-    assert loaded._course.learner.known.rates == policy._course.learner.known.rates
-    assert loaded._course.learner.known.rates.rise is not None
+    assert loaded._learning.learner.known.rates == policy._learning.learner.known.rates
+    assert loaded._learning.learner.known.rates.rise is not None
 
 
 def test_rates_are_read_from_cells_of_missing_users() -> None:

@@ -5,6 +5,7 @@ Distances are squared, in exact fractions, and in the norm of the noise: a block
 
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -17,17 +18,16 @@ import capri
 from builders import ACTIONS, BUDGET, CONTEXTS, play_epoch, small_policy
 from capri.arrays import FloatArray, IntArray
 from capri.epoch.encode import Encoder
-from capri.epoch.modes import ShadowSum
+from capri.epoch.shadow import ShadowSum
 from capri.errors import BudgetError, PrivacyLeakWarning
 from capri.local.bundle import open_bundle
 from capri.local.device import Device
 from capri.privacy.budget import PrivacyModel
-from capri.privacy.counts import CountLayout
 from capri.privacy.gate import Gate, noised
 from capri.privacy.histogram import histogram_layout
 from capri.privacy.layout import MECHANISMS, Layout, Norm
 from capri.privacy.ledger import Ledger
-from capri.privacy.moments import moment_layout
+from capri.privacy.moments import CountLayout, moment_layout
 from capri.privacy.noise import NoiseSource, SecureNoise, SimulatedNoise
 from capri.privacy.products import ProductLayout
 from capri.privacy.projection import integer_projection
@@ -145,6 +145,14 @@ def test_diameter_is_attained(name: str) -> None:
     lost = getattr(layout, "moment_share", 0.0) ** 2 if name.startswith("vector") else 0.0
     found = float(squared_distance(layout, left, right) / layout.diameter_squared)
     assert found == pytest.approx(1 - lost, rel=1e-4)
+
+
+def test_diameter_is_rounded_up() -> None:
+    """Roots of whole numbers are irrational: a pure epsilon is compared with no less than them."""
+    for columns in range(1, 60):
+        layout = CountLayout(cells=(2,) * columns)
+        assert Fraction(layout.diameter) ** 2 >= layout.diameter_squared
+        assert Fraction(np.nextafter(layout.diameter, 0)) ** 2 < layout.diameter_squared
 
 
 @pytest.mark.parametrize("name", LAYOUTS)

@@ -36,8 +36,8 @@ _UNSAID = ContextVar("unsaid", default=False)
 class Notice:
     """Something that does not fit, in words and in numbers.
 
-    ``kind`` names it, one heading of docs/warnings.md each. ``text`` says what was seen, what it
-    means and what to do. ``numbers`` are those of the text.
+    ``kind`` names it, one heading of docs/reference/warnings.md each. ``text`` says what was seen,
+    what it means and what to do. ``numbers`` are those of the text.
     """
 
     kind: str

@@ -8,9 +8,9 @@ from capri.epoch.problem import Problem
 from capri.epoch.rewards import rescaled
 from capri.epoch.storage import configuration_digest
 from capri.errors import BudgetError, ConfigurationError
-from capri.joint.engine import Engine
 from capri.learners.explain import explain
 from capri.learners.explanation import Explanation
+from capri.learners.lift import Lift, lifts
 from capri.learners.presets import Options, releases_prior
 from capri.learners.prior import Prior
 from capri.privacy.budget import NOTHING, PrivacyModel, Promise
@@ -23,12 +23,13 @@ from capri.streams import Streams
 
 if TYPE_CHECKING:
     from capri.forecast.result import Forecast
+    from capri.joint.engine import Engine
 
 
 class Asking:
     """The public side of :class:`capri.Capri`: nothing here knows of users."""
 
-    _engine: Engine
+    _engine: "Engine"
     _configured: Configuration
     _streams: Streams
     _gate: Gate
@@ -39,7 +40,7 @@ class Asking:
     @property
     def problem(self) -> Problem:
         """Spaces, bounds and the promise; its actions may be new."""
-        return self._engine.course.learner.problem
+        return self._engine.learning.learner.problem
 
     def _certify(self, **wanted: Any) -> Certificate:
         wanted = {"private": not self._streams.simulated} | wanted
@@ -143,7 +144,7 @@ class Asking:
         with self._lock:
             budget = None if self._streams.simulated else self.problem.budget
             digest = configuration_digest(*self._configuration())
-            return releases_prior(self._engine.course, budget, digest)
+            return releases_prior(self._engine.learning, budget, digest)
 
     def explain(self) -> Explanation:
         """What the releases made it believe: kernels, effects, columns that matter, noise.
@@ -151,7 +152,22 @@ class Asking:
         From public things alone, so it costs nothing and changes nothing.
         """
         with self._lock:
-            return explain(self._engine.course.learner)
+            return explain(self._engine.learning.learner)
+
+    @property
+    def dates(self) -> dict[int, float]:
+        """When each epoch of a store was due, in seconds since 1970, as far as that is known."""
+        columns = ("number", "due")
+        rows = self._engine.repository.read(lambda unit: unit.select("epochs", columns))
+        return {number: due for number, due in rows if due is not None}
+
+    def lifts(self, control: str | None = None) -> tuple[Lift, ...]:
+        """What the law of now earns beyond uniform play, the best fixed action and ``control``.
+
+        ``control``: the name of the action that was played before. From public things alone.
+        """
+        with self._lock:
+            return lifts(self._engine.learning.learner, control)
 
     def forecast(
         self,

@@ -15,8 +15,10 @@ if the generation is still the one they began with.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
+from time import monotonic, sleep
 
 from capri.epoch.plan import EpochPlan, Release
 from capri.errors import HorizonError
@@ -26,11 +28,14 @@ from capri.joint.state import PublicState
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger, ReleaseEvent
 from capri.store.repository import OvertakenError, drop_laws
-from capri.store.view import CLOSED, LEARNT, OPEN, RELEASED, WAITING, EpochRow, Unit
+from capri.store.tables import Unit
+from capri.store.view import CLOSED, LEARNT, OPEN, RELEASED, WAITING, EpochRow
 from capri.streams import Streams
 
 # The next epoch is planned when this share of the one under way is still to come.
 AHEAD = 8
+# Seconds to wait at most for the result of another process, and between two looks.
+_OTHERS, _NAP = 5.0, 0.02
 
 
 class EpochLoop:
@@ -60,7 +65,7 @@ class EpochLoop:
             self._end_full()  # a release may have told of a change
             if self.state.ground.newest is None:
                 self.open_next(self.state.issued)
-            elif self.state.played != len(self.state.course.records):
+            elif self.state.played != len(self.state.learning.records):
                 self.turn()
 
     def _end_full(self) -> None:
@@ -125,10 +130,10 @@ class EpochLoop:
         if newest is None:
             self.open_next(self.state.issued)
             return
-        given_up = self.state.issued > newest.first and self.state.course.learner.obsolete(
+        given_up = self.state.issued > newest.first and self.state.learning.learner.obsolete(
             newest.number
         )
-        if self.state.played != len(self.state.course.records) and not given_up:
+        if self.state.played != len(self.state.learning.records) and not given_up:
             self.turn()
             newest = self.state.ground.newest or newest
         margin = newest.length // AHEAD if ahead else 0
@@ -353,17 +358,18 @@ class EpochLoop:
     def _advance(
         self, request: PlanRequest, write: Callable[[Unit, PlanResult, int, int], None]
     ) -> None:
-        """Compute on a branch of the course, and publish it if nobody was faster.
+        """Compute on a branch of the learning loop, and publish it if nobody was faster.
 
-        The course must be that of the ground: a step may have looked at the store since, and found
-        what another process has learnt.
+        What was learnt must be that of the ground: a step may have looked at the store since, and
+        found what another process has learnt.
         """
         if self.state.law != self.state.ground.law:
             raise OvertakenError
-        with self.state.drawing:
+        once = nullcontext() if self.repository.single_writer else self._computing()
+        with once, self.state.drawing:
             request = replace(request, codec=self.repository.codec)
             result = self.planner.make(
-                self.state.course.branch(), request, self.state.played, self._streams
+                self.state.learning.branch(), request, self.state.played, self._streams
             )
             if result.plan is not None:
                 self.check_plan(result.plan, opening=True)
@@ -379,13 +385,31 @@ class EpochLoop:
 
             law = self.repository.write(publish)
         self.state.adopt(
-            result.course,
+            result.learning,
             law=law,
             played=result.played,
             catalogue=request.catalogue,
             chooser=result.chooser,
             plan=result.plan,
         )
+
+    @contextmanager
+    def _computing(self) -> Iterator[None]:
+        """Where another process is at the same step, its result is waited for, for a while.
+
+        All of it is public: what takes long is learning and planning.
+        """
+        give_up, mine = monotonic() + _OTHERS, self.repository.begin_step()
+        while not mine and monotonic() < give_up:
+            sleep(_NAP)
+            if self.repository.counter(self.state.ground)[1] != self.state.ground.generation:
+                raise OvertakenError
+            mine = self.repository.begin_step()
+        try:
+            yield
+        finally:
+            if mine:
+                self.repository.end_step()
 
 
 def _decisions_left(left: int) -> HorizonError:

@@ -31,13 +31,16 @@ coordinate of ``psi``.
 
 from dataclasses import dataclass, replace
 from math import sqrt
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from capri.arrays import FloatArray
-from capri.epoch.problem import Problem
 from capri.features import Span
 from capri.learners.belief import PRIOR_SECOND_MOMENT, Belief, Squares
+
+if TYPE_CHECKING:
+    from capri.epoch.problem import Problem
 
 # Deviation of the intercept before any release, as a share of B: that of a uniform law.
 INTERCEPT_DEVIATION = 0.6
@@ -81,14 +84,14 @@ class Intercept:
         return room_of(level, deviation, self.bound)
 
 
-def intercept_of(problem: Problem, basis: Span) -> Intercept | None:
+def intercept_of(problem: "Problem", basis: Span) -> Intercept | None:
     """The common level of rewards that have a range; None where they may have either sign."""
     if problem.scale.symmetric:
         return None
     return Intercept.of(basis.coordinates(public_pairs(problem)), problem.reward_bound)
 
 
-def public_pairs(problem: Problem) -> FloatArray:
+def public_pairs(problem: "Problem") -> FloatArray:
     """Public pairs under uniform play, the same whenever they are asked for.
 
     From draws of their own, so that guard rails move no other draw, and a policy that was loaded
@@ -124,8 +127,8 @@ def tells(size: float, bound: float) -> bool:
 # Rewards are at their ends where E y^2 is beyond doubt above this share of B^2.
 _AT_THE_ENDS = 0.7
 _SHARES = np.linspace(0.0, 1.0, 9)
-# Coordinates that share the norm of a message in the epochs that matter.
-_TYPICAL_RANK = 4.0
+# Cells or coordinates that share a message in the epochs that matter.
+_TYPICAL_RANK = 32.0
 # Of a noise that follows the mean at least this share of its measured average is left.
 _LEAST_NOISE = 0.25
 
@@ -161,7 +164,7 @@ def sized(belief: Belief, squares: Squares, mean: FloatArray, reward_bound: floa
 
 
 def shared_baseline(
-    problem: Problem, multiplier: float, estimate: FloatArray, weights: FloatArray, length: int
+    problem: "Problem", multiplier: float, estimate: FloatArray, weights: FloatArray, length: int
 ) -> Encoding:
     """The share of the estimate to subtract from rewards at the ends of their range.
 

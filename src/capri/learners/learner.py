@@ -32,7 +32,7 @@ from capri.learners.context_support import ContextSupport
 from capri.learners.dense_model import DenseModel
 from capri.learners.learning import taken_in
 from capri.learners.messages import encoding_of, first_epoch_length, question_of, sigma_max
-from capri.learners.model import BlockModel, Knowledge, conduct_of
+from capri.learners.model import BlockModel, Knowledge, behaviour_of
 from capri.learners.options import PracticalOptions
 from capri.learners.overdispersion import Overdispersion
 from capri.learners.prior import Observed
@@ -75,12 +75,13 @@ class PracticalLearner(Learner):
             squares=Squares.empty(*model.shape),
             response=ResponseRate.unknown(*model.shape),
             context_law=law,
-            conduct=play.Conduct(problem.actions, play.UniformLaw(), problem.bounds),
+            behaviour=play.BehaviourPolicy(problem.actions, play.UniformLaw(), problem.bounds),
             stage=Stage(np.empty((0, problem.contexts.dimension)), np.empty(0), False),
             pending={},
         )
-        conduct = conduct_of(problem, self._opening(self._known, generator))
-        self._known = replace(self._known, conduct=conduct, stage=Stage.draw(problem, generator))
+        behaviour = behaviour_of(problem, self._opening(self._known, generator))
+        stage = Stage.draw(problem, generator)
+        self._known = replace(self._known, behaviour=behaviour, stage=stage)
         self._watch = self._watched()
 
     @property
@@ -205,14 +206,14 @@ class PracticalLearner(Learner):
         known = self._known
         law = known.model.law(known, length, generator, awaited=awaited, waiting=waiting)
         stage = replace(known.stage, law=None)
-        self._known = replace(known, conduct=conduct_of(known.problem, law), stage=stage)
+        self._known = replace(known, behaviour=behaviour_of(known.problem, law), stage=stage)
 
     def _played(self, generator: np.random.Generator) -> SegmentPlay:
         """What the coming epoch may play."""
         self._stage_law()
         known = self._known
         elsewhere = known.context_law.elsewhere
-        return known.model.played(known.stage, known.conduct, elsewhere, generator)
+        return known.model.played(known.stage, known.behaviour, elsewhere, generator)
 
     def _segment(
         self, baseline: FloatArray, value_bound: float, played: SegmentPlay
@@ -223,7 +224,7 @@ class PracticalLearner(Learner):
         if law.size > _KEPT_LAW:
             stage = replace(stage, law=None)  # computed again when the release is read
         return PlannedSegment(
-            known.conduct,
+            known.behaviour,
             stage,
             baseline,
             value_bound,
@@ -252,9 +253,9 @@ class PracticalLearner(Learner):
         law = model.law(
             learnt, length, generator, awaited=known.awaited(waiting), waiting=len(waiting)
         )
-        conduct, stage = conduct_of(known.problem, law), Stage.draw(known.problem, generator)
+        behaviour, stage = behaviour_of(known.problem, law), Stage.draw(known.problem, generator)
         # All or nothing: what failed half-way can be learnt again from the same release.
-        self._known = replace(learnt, conduct=conduct, stage=stage)
+        self._known = replace(learnt, behaviour=behaviour, stage=stage)
         if release.last:
             self.drop(plan.epoch)
         error, played = learnt.posterior.error(read.design.spread), self._stage_law()
@@ -325,7 +326,7 @@ class PracticalLearner(Learner):
         stage = replace(known.stage, law=None)
         self._known = replace(known, warm_start=start, posterior=posterior, stage=stage)
         law = self._opening(self._known, generator)
-        self._known = replace(self._known, conduct=conduct_of(known.problem, law))
+        self._known = replace(self._known, behaviour=behaviour_of(known.problem, law))
 
     def _opening(self, known: Knowledge, generator: np.random.Generator) -> play.Law:
         """The law before any release."""
@@ -337,8 +338,9 @@ class PracticalLearner(Learner):
     def amend(self, problem: Problem) -> None:
         """Play the law of now within the limits of another problem."""
         known = self._known
-        conduct, stage = conduct_of(problem, known.conduct.law), replace(known.stage, law=None)
-        self._known = replace(known, problem=problem, conduct=conduct, stage=stage)
+        behaviour = behaviour_of(problem, known.behaviour.law)
+        stage = replace(known.stage, law=None)
+        self._known = replace(known, problem=problem, behaviour=behaviour, stage=stage)
         self._watch = replace(self._watch, problem=problem)
 
     def accepts(self, problem: Problem) -> None:
@@ -370,7 +372,7 @@ class PracticalLearner(Learner):
         )
         law, curious = self._law_after(heir, change, generator)
         self._known = replace(  # all or nothing
-            heir, belief=replace(belief, curious=curious), conduct=conduct_of(problem, law)
+            heir, belief=replace(belief, curious=curious), behaviour=behaviour_of(problem, law)
         )
         self._watch = self._watched()
 
@@ -393,18 +395,18 @@ class PracticalLearner(Learner):
 
     # -- playing ----------------------------------------------------------------------------------
 
-    def conduct(self) -> play.Conduct:
+    def behaviour(self) -> play.BehaviourPolicy:
         """The law of the open epoch."""
-        return self._known.conduct
+        return self._known.behaviour
 
     def probabilities(self, contexts: FloatArray, available: BoolArray | None = None) -> FloatArray:
         """The law of the open epoch."""
-        return self._known.conduct.probabilities(contexts, available)
+        return self._known.behaviour.probabilities(contexts, available)
 
     def _stage_law(self) -> FloatArray:
         """The law at the contexts the coming epoch is planned on, computed once."""
         known = self._known
-        law = known.stage.law_of(known.conduct)
+        law = known.stage.law_of(known.behaviour)
         if known.stage.law is None:
             self._known = replace(known, stage=replace(known.stage, law=law))
         return law
@@ -414,7 +416,7 @@ class PracticalLearner(Learner):
 
         None where the plan expects sets of available actions: it is another law without them.
         """
-        bounds = self._known.conduct.bounds
+        bounds = self._known.behaviour.bounds
         expects = bounds is not None and bounds.masks is not None
         return self._stage_law() if self._known.stage.is_pool and not expects else None
 

@@ -27,6 +27,7 @@ from capri.store.rollback import (
     recalled,
     remember,
     unknown_store,
+    warn_unguarded,
 )
 from capri.store.seal import SECRET_BYTES, Seal
 from capri.store.sql_rows import SqlRows
@@ -136,6 +137,8 @@ class SqlRepository(Repository):
             self._write_guarded(self.rollback_guard.kind, again=begun)
             self.note()
         self._new_rollback_guard = False
+        if self.rollback_guard is None and self.has_guard():
+            warn_unguarded(repr(self.database))
 
     def read_secrets(self) -> None:
         """Open what guards users, and change nothing anywhere."""
@@ -254,6 +257,14 @@ class SqlRepository(Repository):
     def overwrite(self) -> bool:
         """Make deleted rows unreadable where one can; False if others stood in the way."""
         return self.database.forget()
+
+    def begin_step(self) -> bool:
+        """Whether no other process computes the next step."""
+        return self.database.begin_step()
+
+    def end_step(self) -> None:
+        """Others may compute the next step."""
+        self.database.end_step()
 
     def leave(self) -> None:
         """Before closing: nobody waits any more for a server that is away."""
