@@ -116,13 +116,13 @@ WAYS = {
         "act": (32, 12),
         "act outside the pool": (45, 14),
         "update": (16, 7),
-        "close and learn": (352, 58),
+        "close and learn": (361, 60),
     },
     "sqlite": {
         "act": (54, 16),
         "act outside the pool": (67, 18),
         "update": (35, 10),
-        "close and learn": (399, 62),
+        "close and learn": (408, 64),
     },
 }
 

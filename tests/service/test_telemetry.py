@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from capri.service.auth import Guard, ServiceLimits, add_key
 from capri.service.endpoint import Endpoint, Request, Response, Route
-from capri.service.logs import _JsonLine
+from capri.service.telemetry import HttpCounts, _JsonLine, request_id, traced
 from service_process import SOMEBODY, Running, service
 from waiting import eventually
 
@@ -84,6 +84,49 @@ def test_the_log_names_no_request_as_its_caller_does(caplog: pytest.LogCaptureFi
     assert json.loads(line)["request_id"] == reply[b"x-capri-request"].decode()
     assert given.decode() not in line
     assert reply[b"x-request-id"] == given
+
+
+def test_spans_say_what_the_log_may_say(folder: Path) -> None:
+    """Route, status, time and our own name of the request: no id, key or trace of a caller."""
+    pytest.importorskip("opentelemetry.sdk")
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    kept = InMemorySpanExporter()
+    theirs = "4bf92f3577b34da6a3ce929d0e0e4736"
+    headers = [
+        (b"host", b"localhost"),
+        (b"content-type", b"application/json"),
+        (b"traceparent", f"00-{theirs}-00f067aa0ba902b7-01".encode()),
+        (b"x-request-id", theirs.encode()),
+    ]
+    guard, counts = Guard(None, (), ServiceLimits()), HttpCounts(traced(SimpleSpanProcessor(kept)))
+    names = []
+
+    async def answer(_: Request) -> Response:
+        names.append(request_id.get().decode())
+        return Response(b"{}")
+
+    async def send(_: Any) -> None: ...
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b'{"key":"anna"}'}
+
+    endpoint = Endpoint(guard, answer, Route("POST", "/v1/decisions"), counts)
+    scope = {"type": "http", "path": "/v1/decisions", "method": "POST", "headers": headers}
+    headers.append((b"content-length", b"14"))
+    asyncio.run(endpoint(scope, receive, send))
+    (span,) = kept.get_finished_spans()
+    assert span.name == "/v1/decisions"
+    assert span.parent is None
+    assert dict(span.attributes or {}) == {
+        "http.route": "/v1/decisions",
+        "http.response.status_code": 200,
+        "capri.request": names[0],
+    }
+    assert span.context is not None
+    assert f"{span.context.trace_id:032x}" != theirs
+    assert span.end_time - span.start_time < 60e9  # type: ignore[operator]
 
 
 def test_figures_of_requests_are_for_operators(folder: Path) -> None:

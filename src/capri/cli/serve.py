@@ -44,6 +44,9 @@ def serve(
         bool, flag("--forecast", "Compute beside it what to expect, for the page.")
     ] = False,
     log: Annotated[str, option("How the log is written: text or json.", "text|json")] = "text",
+    traces: Annotated[
+        bool, flag("--traces", "Send a span of each request by OpenTelemetry (extra traces).")
+    ] = False,
     site: Annotated[
         str | None, option("Files for /site/, a page whose devices report here.", "FOLDER")
     ] = None,
@@ -79,6 +82,7 @@ def serve(
         rollback_guard or secret("CAPRI_ROLLBACK_GUARD"),
         None if site is None else Path(site),
         log == "json",
+        traces,
     )
     run(
         start,

@@ -29,7 +29,6 @@ from capri.service.auth import (
     RefusalError,
     ServiceLimits,
 )
-from capri.service.counts import HttpCounts
 from capri.service.devices import DeviceHandlers
 from capri.service.endpoint import (
     BINARY,
@@ -48,6 +47,7 @@ from capri.service.endpoint import (
 from capri.service.figures import DeviceFigures, Figures
 from capri.service.handlers import JointHandlers
 from capri.service.messages import REPORT_SIZE, encode
+from capri.service.telemetry import HttpCounts, Traced
 from capri.version import VERSION
 
 if TYPE_CHECKING:
@@ -167,14 +167,15 @@ class Application:
         expected: Callable[[], Any] = lambda: None,
         site: Path | None = None,
         file: "PolicyFile | None" = None,
+        told: Traced | None = None,
     ) -> None:
         """Without ``keys`` whoever reaches it may do everything: for this machine alone.
 
         ``expected`` looks for a forecast. ``site``: a folder whose files are served at ``/site/``.
-        ``file``: what the policy was described by.
+        ``file``: what the policy was described by. ``told``: of each request.
         """
         self._policy, self._name, self._expected, self._file = policy, name, expected, file
-        self._guard, self._http = Guard(keys, hosts, limits or ServiceLimits()), HttpCounts()
+        self._guard, self._http = Guard(keys, hosts, limits or ServiceLimits()), HttpCounts(told)
         public = page_files() | site_files(site)
         public["/v1/openapi.json"] = Response(encode(document(self._guard.limits)))
         self._endpoints = {

@@ -9,7 +9,6 @@ from capri.local.aggregator import LocalCapri
 from capri.local.reports import ReportStatus
 from capri.service.auth import Guard
 from capri.service.batch import MicroBatcher
-from capri.service.counts import HttpCounts
 from capri.service.endpoint import BINARY, Handler, Request, Response
 from capri.service.figures import DeviceFigures
 from capri.service.handlers import (
@@ -30,6 +29,7 @@ from capri.service.messages import (
     read_reports,
 )
 from capri.service.metrics import live_text, public_text
+from capri.service.telemetry import HttpCounts
 
 
 @lru_cache(maxsize=1)

@@ -13,7 +13,6 @@ import os
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
-from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 from msgspec import Struct
@@ -28,8 +27,8 @@ from capri.errors import (
     StorageError,
 )
 from capri.service.auth import ADMIN, DEVICES, OPERATOR, READ, Guard, Headers, Holder, RefusalError
-from capri.service.counts import HttpCounts
 from capri.service.messages import ErrorAnswer, ErrorDetail, encode
+from capri.service.telemetry import HttpCounts, request_id
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -125,10 +124,10 @@ class Endpoint:
         name = request_id.set(_new_name())
         try:
             status = await self._answer(scope, receive, send)
+            if self._counted is not None:
+                self._counted.note(self._path, status, time.perf_counter() - began)
         finally:
             request_id.reset(name)
-        if self._counted is not None:
-            self._counted.note(self._path, status, time.perf_counter() - began)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> int:
         reads = unread = self._method == "POST"
@@ -245,8 +244,6 @@ def error_of(problem: BaseException) -> tuple[int, ErrorDetail]:
     return 500, ErrorDetail("something failed here: the log of the service names its kind")
 
 
-# The name of the request that is answered now, as the log has it.
-request_id: ContextVar[bytes] = ContextVar("request_id", default=b"")
 _OTHERS = re.compile(rb"[!-~]{1,128}")
 _random: Iterator[bytes] = iter(())
 

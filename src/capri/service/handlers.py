@@ -18,7 +18,6 @@ from msgspec import Struct
 from capri.errors import AwayError, CapriError, ConfigurationError, InDoubtError
 from capri.service.auth import Guard, RefusalError, RewardQuota
 from capri.service.batch import Leave, MicroBatcher, Work
-from capri.service.counts import HttpCounts
 from capri.service.decisions import BulkPolicy
 from capri.service.endpoint import Handler, Request, Response, error_of
 from capri.service.messages import (
@@ -43,6 +42,7 @@ from capri.service.metrics import KIND as METRICS
 from capri.service.metrics import live_text, public_text
 from capri.service.monitoring import LiveCounts
 from capri.service.tables import actions_from
+from capri.service.telemetry import HttpCounts
 
 if TYPE_CHECKING:
     from capri.joint.policy import Capri
