@@ -157,6 +157,7 @@ class ContextPool(Contexts):
     rows: FloatArray
     weights: FloatArray = None  # type: ignore[assignment]
     schema: Schema | None = None
+    ranges: FloatArray | None = None  # a low and a high of each number, where rows were made up
     dimension: int = field(init=False)
     _place: dict[bytes, int] = field(init=False, repr=False)
 
@@ -166,6 +167,8 @@ class ContextPool(Contexts):
         object.__setattr__(self, "rows", rows)
         object.__setattr__(self, "weights", weights)
         object.__setattr__(self, "dimension", rows.shape[1])
+        if self.ranges is not None:
+            object.__setattr__(self, "ranges", as_rows(self.ranges, "ranges", 2))
         # Backwards, so that of equal rows the first is found.
         place = {key: number for number, key in reversed([*enumerate(_row_bytes(rows))])}
         object.__setattr__(self, "_place", place)
@@ -177,14 +180,17 @@ class ContextPool(Contexts):
         ``ranges``: a (low, high) for each column, or a :class:`~capri.Schema`, whose levels take
         turns; where a missing cell is a value of its own, a tenth of them is missing. The same rows
         for everybody. As a law it says that all contexts come equally often, which nobody
-        believes: it is where learning the law begins.
+        believes: it is where learning the law begins. A curator's policy asks its first visits, in
+        private, who comes, and goes on with rows like them (docs/world.md).
 
         >>> ContextPool.from_ranges([(0, 1), (18, 98)], size=3).rows.round(2).tolist()
         [[0.25, 23.59], [0.01, 69.17], [0.76, 34.76]]
         """
         known = checked_ranges(ranges)
         rows = within(known, even_shares(whole("size", size), columns_of(known)))
-        return cls(rows, schema=known if isinstance(known, Schema) else None)
+        schema = known if isinstance(known, Schema) else None
+        numbers = known if schema is None else [(0.0, 1.0)] * schema.dimension
+        return cls(rows, schema=schema, ranges=np.array(numbers))
 
     @staticmethod
     def _normalised(weights: object, count: int) -> FloatArray:

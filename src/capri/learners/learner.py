@@ -11,6 +11,7 @@ Written once, over blocks of coefficients: what differs between one block and ma
 from copy import copy
 from dataclasses import replace
 from functools import partial
+from math import inf
 from typing import Self
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy as np
 from capri.arrays import BoolArray, FloatArray
 from capri.epoch import play
 from capri.epoch.learner import Learner, Lesson, State
-from capri.epoch.plan import EpochPlan, Notice, Release, Segment
+from capri.epoch.plan import EpochPlan, Notice, Release, Schedule, Segment
 from capri.epoch.problem import Problem
 from capri.errors import ConfigurationError
 from capri.features import Function
@@ -29,6 +30,7 @@ from capri.learners.change_of_basis import ChangeOfBasis
 from capri.learners.codec import knowledge_from, knowledge_state
 from capri.learners.context_law import ContextLaw, left_out, too_many
 from capri.learners.context_support import ContextSupport
+from capri.learners.crowd import Crowd
 from capri.learners.dense_model import DenseModel
 from capri.learners.learning import taken_in
 from capri.learners.messages import encoding_of, first_epoch_length, question_of, sigma_max
@@ -60,6 +62,7 @@ class PracticalLearner(Learner):
         generator: np.random.Generator,
         *,
         blocks: bool = False,
+        crowd: Crowd | None = None,
     ) -> None:
         law = ContextLaw.trusting(ContextSupport.of(problem))
         kind: type[BlockModel] = ArmsModel if blocks else DenseModel
@@ -78,6 +81,7 @@ class PracticalLearner(Learner):
             conduct=play.Conduct(problem.actions, play.UniformLaw(), problem.bounds),
             stage=Stage(np.empty((0, problem.contexts.dimension)), np.empty(0), False),
             pending={},
+            crowd=crowd or Crowd.of(problem, None, asked=False),
         )
         conduct = conduct_of(problem, self._opening(self._known, generator))
         self._known = replace(self._known, conduct=conduct, stage=Stage.draw(problem, generator))
@@ -90,13 +94,13 @@ class PracticalLearner(Learner):
 
     @property
     def problem(self) -> Problem:
-        """What it plays, with the actions of now."""
-        return self._known.problem
+        """What it plays, with the actions of now and the contexts that were declared."""
+        return self._known.crowd.told_by(self._known.problem)
 
     def on(self, problem: Problem) -> Self:
         """A copy for a problem with other actions, to restore a state into that knew them."""
         heir = copy(self)
-        heir._known = replace(self._known, problem=problem)
+        heir._known = replace(self._known, problem=self._known.crowd.inhabited(problem))
         return heir
 
     @property
@@ -106,7 +110,7 @@ class PracticalLearner(Learner):
 
     def _watched(self) -> Watch:
         """Guard rails around the basis of now."""
-        problem, options, model = self.problem, self._known.options, self._known.model
+        problem, options, model = self._known.problem, self._known.options, self._known.model
         norm_bound = options.norm_bound or problem.reward_bound
         return Watch(problem, options, norm_bound, model.basis, model.left_out)
 
@@ -114,6 +118,11 @@ class PracticalLearner(Learner):
 
     def plan(self, epoch: int, length: int, generator: np.random.Generator) -> EpochPlan:
         """Shape the messages of an epoch under the law it will be played with."""
+        if self._known.crowd.asks:
+            self._stage_law()
+            crowd, plan = self._known.crowd.plan(self._known.problem, epoch, length)
+            self._known = replace(self._known, crowd=crowd)
+            return plan
         self._widen(generator)
         others = set(self._known.pending) - {epoch}
         awaited = self._known.awaited(others)
@@ -171,7 +180,8 @@ class PracticalLearner(Learner):
 
         Its shape stays: coordinates of one sum cannot change.
         """
-        if not self._known.pending:
+        pending = self._known.pending
+        if not pending or max(pending) < self._known.crowd.waiting:
             return None
         played, known = self._played(generator), self._known
         epoch, state = max(known.pending), known.posterior
@@ -240,6 +250,8 @@ class PracticalLearner(Learner):
     def learn(self, release: Release, generator: np.random.Generator) -> Lesson:
         """Update the belief and the law."""
         known, plan = self._known, release.plan
+        if plan.epoch == known.crowd.waiting:
+            return self._meet(release, generator)
         if plan.epoch not in known.pending:
             raise ConfigurationError("a release needs the plan it was made with")
         read = read_release(known, release, generator)
@@ -269,6 +281,34 @@ class PracticalLearner(Learner):
             notices=notices,
         )
 
+    def _meet(self, release: Release, generator: np.random.Generator) -> Lesson:
+        """Take in what an epoch told of contexts alone, and go on with the pool of it."""
+        known = self._known
+        crowd = known.crowd.after(known.problem, release, generator)
+        self._known = replace(known, crowd=crowd)
+        if crowd.pool is not None:
+            self._settle_in(generator)
+        return Lesson(width=self.problem.reward_bound, active_share=1.0)
+
+    def _settle_in(self, generator: np.random.Generator) -> None:
+        """The basis and the law of contexts by the learnt pool; what was learnt passes to them."""
+        known = self._known
+        problem = known.crowd.inhabited(known.problem)
+        if not (known.belief.epochs or known.pending or known.warm_start):
+            blocks = isinstance(known.model, ArmsModel)
+            fresh = PracticalLearner(
+                problem, known.options, generator, blocks=blocks, crowd=known.crowd
+            )
+            self._known, self._watch = fresh._known, fresh._watch
+            return
+        law = ContextLaw.trusting(ContextSupport.of(problem))
+        pending = {
+            epoch: tuple(replace(each, stage=replace(each.stage, is_pool=False)) for each in own)
+            for epoch, own in known.pending.items()
+        }
+        self._known = replace(known, context_law=law, pending=pending)
+        self.adopt(problem, generator)
+
     # -- lengths of epochs ------------------------------------------------------------------------
 
     @property
@@ -285,6 +325,15 @@ class PracticalLearner(Learner):
         asked = options.first_epoch if terms is None else terms.first_epoch
         return asked or first_epoch_length(self.problem)
 
+    def length(self, schedule: Schedule, epoch: int, decided: int) -> int:
+        """By the schedule, which begins when it is known who comes."""
+        crowd = self._known.crowd
+        left = inf if schedule.horizon is None else max(0, schedule.horizon - decided)
+        if crowd.asks:
+            return int(min(crowd.length(self._known.problem), left))
+        began = max(1, epoch - crowd.epochs), max(0, decided - crowd.users)
+        return int(min(schedule.after(began[1], began[0]), self.longest, left))
+
     @property
     def longest(self) -> float:
         """By what the last release left to learn, and short again after a change."""
@@ -294,7 +343,11 @@ class PracticalLearner(Learner):
         return known.drift.longest(self.first_epoch, self.growth, known.options.memory)
 
     def shortest(self, length: int) -> int:
-        """A release that tells of a change makes the next epoch as short as the first."""
+        """A release that tells of a change makes the next epoch as short as the first.
+
+        One that tells who comes makes it as short as what is asked next.
+        """
+        length = int(min(length, self._known.crowd.shortest(self.first_epoch)))
         return self._known.drift.shortest(length, self.first_epoch)
 
     def obsolete(self, epoch: int) -> bool:
@@ -337,6 +390,7 @@ class PracticalLearner(Learner):
     def amend(self, problem: Problem) -> None:
         """Play the law of now within the limits of another problem."""
         known = self._known
+        problem = known.crowd.inhabited(problem)
         conduct, stage = conduct_of(problem, known.conduct.law), replace(known.stage, law=None)
         self._known = replace(known, problem=problem, conduct=conduct, stage=stage)
         self._watch = replace(self._watch, problem=problem)
@@ -349,6 +403,7 @@ class PracticalLearner(Learner):
         """Go on with other actions from the next plan: what was learnt stays."""
         self.accepts(problem)
         known = self._known
+        problem = known.crowd.inhabited(problem)
         model, change = known.model.changed(known.problem, problem, known.context_law, generator)
         belief, start = change.belief(known.belief), change.warm_start(known.warm_start)
         if start is None and change.same_prior:  # what is new says nothing of the old
@@ -416,7 +471,8 @@ class PracticalLearner(Learner):
         """
         bounds = self._known.conduct.bounds
         expects = bounds is not None and bounds.masks is not None
-        return self._stage_law() if self._known.stage.is_pool and not expects else None
+        here = self._known.stage.is_pool and self._known.crowd.pool is None
+        return self._stage_law() if here and not expects else None
 
     def estimate(self, contexts: FloatArray) -> FloatArray:
         """Posterior mean of ``f``."""

@@ -24,6 +24,7 @@ from capri.learners.belief import Belief, Believed, Block, CoefficientPrior, Squ
 from capri.learners.boundary import noise_at
 from capri.learners.change_of_basis import ChangeOfBasis
 from capri.learners.context_law import ContextLaw, Moments
+from capri.learners.crowd import Crowd
 from capri.learners.drift import Drift
 from capri.learners.fit import Fit, PoolTest, Rates
 from capri.learners.messages import Message, Question
@@ -72,6 +73,7 @@ class Knowledge:
     fit: Fit = field(default_factory=Fit)
     rates: Rates = field(default_factory=Rates)
     pool_test: PoolTest = field(default_factory=PoolTest)
+    crowd: Crowd
     warm_start: WarmStart | None = None
     pending: Pending
 

@@ -196,7 +196,7 @@ def read_release(known: Knowledge, release: Release, generator: np.random.Genera
     problem, model, law = known.problem, known.model, known.context_law
     segments, features = known.pending[plan.epoch], model.readable(plan.features)
     design, response, moments = segments[0].design, known.response, None
-    vector, places = plan.layout.main(release.vector, plan.value_bound), model.places(features)
+    vector, places = plan.asked.main(release.vector, plan.value_bound), model.places(features)
     as_planned = (
         len(segments) == 1
         and release.participants == plan.length
@@ -230,7 +230,7 @@ def _expected(
     known: Knowledge, release: Release, features: ProjectedFeatures, supports: Sequence[Supported]
 ) -> tuple[Design, dict[Block, FloatArray], ResponseRate]:
     """What is expected of the segments with their real counts, and who answered."""
-    plan, layout = release.plan, release.plan.layout
+    plan, layout = release.plan, release.plan.asked
     problem, model, response = known.problem, known.model, known.response
     segments = known.pending[plan.epoch]
     expected = Expectations(
@@ -262,7 +262,7 @@ def _expected(
 
 def noise_of_release(problem: Problem, plan: EpochPlan, answers: int, main_share: float) -> float:
     """Deviation of the privacy noise on a coordinate of ``t psi``, summed over so many."""
-    if not isinstance(plan.layout, VectorLayout) and problem.budget is not None:
+    if not isinstance(plan.asked, VectorLayout) and problem.budget is not None:
         return plan.noise_scale
     if plan.sphere is not None:  # of an epoch that was planned for more or fewer reports
         return plan.noise_scale * sqrt(answers) / main_share

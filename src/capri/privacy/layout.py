@@ -11,6 +11,7 @@ noise ``sigma`` everywhere. docs/privacy.md has the theorem, and the proof for e
     :mod:`capri.privacy.moments`     all second moments of a row
     :mod:`capri.privacy.histogram`   a number in one cell of a public partition
     :mod:`capri.privacy.counts`      a cell of every column
+    :mod:`capri.privacy.pairs`       products of scores, two columns at a time
 
 The norm says which mechanism hides a message. A mechanism knows the noise that a budget needs for
 messages a diameter apart, and what that noise delivers. :mod:`capri.privacy.noise` draws it.

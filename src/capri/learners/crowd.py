@@ -1,0 +1,543 @@
+"""Who comes, learnt in private where nothing is public but ranges.
+
+The first visits of such a policy are played evenly, and tell of their context alone: first a cell
+of every column (:class:`~capri.privacy.counts.CountLayout`), then how columns go together
+(:class:`~capri.privacy.pairs.PairLayout`). Of noisy counts ``c`` of ``n`` visits the shares ``s``
+of the cells are expected to be
+
+    s = b + S (S + (sigma/n)^2 I)^-1 (c/n - b),    S = (tau/K)^2 (smooth + own),
+
+``b`` even and ``tau`` the likeliest of a few, brought back to shares. Products of normal scores are
+correlations, whose noise has eigenvalues up to ``e = 2 nu sqrt m``; an eigenvalue ``1 + y`` stands
+for ``(y + sqrt(y^2 - e^2))/2``, and for 0 below ``e``. A Gaussian copula of both draws a pool of
+made-up rows by public randomness, which takes the place of the rows that filled the ranges.
+
+All that is known here is a function of releases and of public draws.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import ceil, inf, sqrt
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from capri.arrays import FloatArray, IntArray
+from capri.crowd import POINTS, ColumnCells, ColumnScores, CrowdColumn, crowd_columns
+from capri.epoch.plan import EpochPlan, Release
+from capri.epoch.problem import Problem
+from capri.privacy.counts import CountLayout
+from capri.privacy.layout import Norm
+from capri.privacy.pairs import MOST_SCORES, PairLayout
+from capri.spaces import ContextPool, Contexts, FixedActions
+
+# Visits for each unit of noise on a count, and at least.
+_EACH, _LEAST = 20.0, 200
+# Noise of correlations, as the largest eigenvalue that it makes, that a step is long enough for.
+_EDGE = 1.3
+# The steps take at most this share of a horizon. A step that would be shorter than this share of
+# what it should be is not taken.
+_SHARE, _ENOUGH = 0.06, 0.4
+# Where the horizon is long, or there is none, steps are up to so many times as long.
+_LONGER = 2.0
+# Rows of the pool that is made up, and what share of them fills the ranges all the same.
+_ROWS, _EVEN = 1000, 0.1
+# A row's scores are cut to this many times their expected squared norm.
+_ROOM = 1.2
+# A column is told again more finely where so few points hold so much of it, and so often.
+_NARROW, _HELD, _ZOOMS = 3, 0.9, 2
+# A column with more than this in one cell does not vary.
+_CONSTANT = 0.97
+# Levels of a column whose dependence is asked for.
+_LEVELS = 6
+
+
+@dataclass(frozen=True, eq=False)
+class Crowd:
+    """What is known of those who come, and what is asked next.
+
+    ``step``: "marginals", "zoom", "dependence", or "over". ``waiting``: the epoch that asks just
+    now, 0 for none. ``users`` and ``epochs``: that told of their contexts. ``shares``: of the cells
+    of every column, in a window of its own; ``errors``: the deviation of one.
+    """
+
+    declared: Contexts
+    step: str
+    lengths: tuple[int, int]
+    windows: FloatArray
+    shares: FloatArray
+    errors: FloatArray
+    waiting: int = 0
+    users: int = 0
+    epochs: int = 0
+    zooms: int = 0
+    correlations: FloatArray | None = None
+    correlation_error: float = 0.0
+    pool: ContextPool | None = None
+
+    @classmethod
+    def of(cls, problem: Problem, horizon: int | None, *, asked: bool) -> "Crowd":
+        """Before any visit: nothing is asked where rows are public, or where it would not pay."""
+        pool, nothing = problem.contexts, np.zeros((0, 2))
+        over = cls(pool, "over", (0, 0), nothing, nothing, np.zeros(0))
+        if not (
+            asked
+            and isinstance(pool, ContextPool)
+            and pool.ranges is not None
+            and problem.sends_products
+            and isinstance(problem.actions, FixedActions)
+        ):
+            return over
+        columns = crowd_columns(pool)
+        lengths = _lengths(problem, columns, horizon)
+        if not lengths[0]:
+            return over
+        windows = np.array([(each.low, each.high) for each in columns])
+        shares = np.zeros((len(columns), max(each.cells for each in columns)))
+        return cls(pool, "marginals", lengths, windows, shares, np.zeros(len(columns)))
+
+    @cached_property
+    def columns(self) -> tuple[CrowdColumn, ...]:
+        """The columns that are asked about."""
+        assert isinstance(self.declared, ContextPool)
+        return crowd_columns(self.declared)
+
+    @property
+    def asks(self) -> bool:
+        """Whether the next epoch is about contexts alone."""
+        return self.step != "over" and not self.waiting
+
+    def inhabited(self, problem: Problem) -> Problem:
+        """A problem with the learnt pool in the place of the declared one."""
+        return problem if self.pool is None else replace(problem, contexts=self.pool)
+
+    def told_by(self, problem: Problem) -> Problem:
+        """The inverse: the problem as it was declared."""
+        return problem if self.pool is None else replace(problem, contexts=self.declared)
+
+    # -- asking -----------------------------------------------------------------------------------
+
+    def length(self, problem: Problem) -> int:
+        """Decisions of the epoch that asks next."""
+        if self.step == "dependence":
+            return self.lengths[1]
+        if self.step == "marginals":
+            return self.lengths[0]
+        told = len(self._narrow)
+        return min(self.lengths[0], _users_for_counts(problem, told))
+
+    def shortest(self, first: int) -> float:
+        """Decisions of the next epoch at least, whatever a release that is due says."""
+        if self.step == "over":
+            return inf
+        return min(max(1, first // 3), _LEAST, *(each for each in self.lengths if each))
+
+    def plan(self, problem: Problem, epoch: int, length: int) -> tuple["Crowd", EpochPlan]:
+        """The epoch that asks next."""
+        features: ColumnCells | ColumnScores
+        layout: CountLayout | PairLayout
+        clip = 1.0
+        if self.step == "dependence":
+            features = self.scores
+            layout, clip = _pair_layout(problem, features.rank), sqrt(_ROOM * features.rank)
+        else:
+            told = self._narrow if self.step == "zoom" else list(range(len(self.columns)))
+            places = [self.columns[place] for place in told]
+            features = ColumnCells(
+                np.array([(each.start, each.levels, each.missing) for each in places]),
+                self._aims[told],
+            )
+            layout = _count_layout(problem, tuple(each.cells for each in places))
+        plan = EpochPlan(
+            epoch=epoch,
+            length=length,
+            features=features,
+            tau=1.0,
+            sigma_max=1.0,
+            value_bound=problem.reward_bound,
+            clip_norm=clip,
+            layout=layout,
+        )
+        return replace(self, waiting=epoch), plan
+
+    @property
+    def _narrow(self) -> list[int]:
+        """Columns of numbers that a few of their points hold nearly all of."""
+        return [place for place, _ in enumerate(self.columns) if self._aim(place) is not None]
+
+    def _aim(self, place: int) -> tuple[float, float] | None:
+        """The window that holds nearly all of a column; None where that is most of it."""
+        column = self.columns[place]
+        if column.levels:
+            return None
+        sums = np.convolve(self.shares[place, :POINTS], np.ones(_NARROW), "valid")
+        first = int(sums.argmax())
+        if sums[first] < _HELD * self.shares[place, :POINTS].sum():
+            return None
+        low, high = self.windows[place]
+        step = (high - low) / (POINTS - 1)
+        ends = low + step * (first - 0.5), low + step * (first + _NARROW - 0.5)
+        return max(ends[0], column.low), min(ends[1], column.high)
+
+    @property
+    def _aims(self) -> FloatArray:
+        """The windows of the next epoch."""
+        if self.step != "zoom":
+            return self.windows
+        found = [self._aim(place) for place in range(len(self.columns))]
+        return np.array(
+            [old if new is None else new for new, old in zip(found, self.windows, strict=True)]
+        )
+
+    @cached_property
+    def scores(self) -> ColumnScores:
+        """Normal scores of what varies, by the shares that are known: mean 0 and variance 1."""
+        numbers, windows, tables = [], [], []
+        for column, window, shares in zip(self.columns, self.windows, self.shares, strict=True):
+            if not column.levels and shares[:POINTS].max() < _CONSTANT:
+                own = shares[:POINTS] / shares[:POINTS].sum()
+                table = ndtri(np.clip(np.cumsum(own) - own / 2, 0.005, 0.995))
+                table = table - own @ table
+                numbers.append(column.start)
+                windows.append(tuple(window))
+                tables.append(table / sqrt(own @ table**2))
+            for number, share in _indicators(column, shares):
+                numbers.append(number)
+                windows.append((0.0, 1.0))
+                steps = np.linspace(0.0, 1.0, POINTS)
+                tables.append((steps - share) / sqrt(share * (1 - share)))
+        kept = slice(0, MOST_SCORES)
+        return ColumnScores(
+            np.array(numbers[kept], dtype=np.int64),
+            np.array(windows[kept]).reshape(-1, 2),
+            np.array(tables[kept]).reshape(-1, POINTS),
+        )
+
+    # -- learning ---------------------------------------------------------------------------------
+
+    def after(self, problem: Problem, release: Release, generator: np.random.Generator) -> "Crowd":
+        """With what an epoch told of its contexts; with a pool where that was the last step."""
+        count = release.participants
+        told = replace(self, waiting=0, users=self.users + count, epochs=self.epochs + 1)
+        if isinstance(release.plan.features, ColumnScores):
+            return told._with_dependence(release)._settled(generator)
+        told = told._with_shares(release)
+        if told.zooms < _ZOOMS and told._narrow:
+            return replace(told, step="zoom", zooms=told.zooms + 1)
+        if told.lengths[1] and told.scores.rank > 1:
+            return replace(told, step="dependence")
+        return told._settled(generator)
+
+    def _with_shares(self, release: Release) -> "Crowd":
+        """The shares of cells by noisy counts, in the windows that were asked about."""
+        features, layout = release.plan.features, release.plan.layout
+        assert isinstance(features, ColumnCells)
+        windows, shares, errors = self.windows.copy(), self.shares.copy(), self.errors.copy()
+        places = {column.start: place for place, column in enumerate(self.columns)}
+        noise, begin = layout.deviation("counts") / release.participants, 0
+        for (start, levels, _), window in zip(features.places, features.windows, strict=True):
+            place = places[int(start)]
+            cells = self.columns[place].cells
+            seen = release.vector[begin : begin + cells] / release.participants
+            found, error = shares_of(seen, noise, release.participants, 0 if levels else POINTS)
+            windows[place], shares[place], errors[place] = window, 0.0, error
+            shares[place, :cells], begin = found, begin + cells
+        return replace(self, windows=windows, shares=shares, errors=errors)
+
+    def _with_dependence(self, release: Release) -> "Crowd":
+        """Correlations of what is behind the scores, as far as they rise above the noise."""
+        features, layout = release.plan.features, release.plan.layout
+        assert isinstance(features, ColumnScores)
+        size, count = features.rank, release.participants
+        radius = _ROOM * size
+        told = np.eye(size)
+        upper = np.triu_indices(size, 1)
+        told[upper] = release.vector * radius / count
+        noise = sqrt((layout.deviation("products") * radius / count) ** 2 + 1 / count)
+        kept = np.outer(*[self._kept(features)] * 2)
+        shrunk = 1.0
+        for _ in range(3):  # scores of long rows were cut: by how much, the correlations say
+            scale = shrunk * kept[upper]
+            found = np.eye(size)
+            found[upper] = told[upper] / scale
+            found = np.where(found == 0, found.T, found)
+            error = noise / float(np.mean(scale)) if len(scale) else 0.0
+            found = denoised(found, error)
+            shrunk = _cut(found, radius)
+        return replace(self, correlations=found, correlation_error=error)
+
+    def _kept(self, features: ColumnScores) -> FloatArray:
+        """How much of a normal variable its score keeps: ``E[g score(value(g))]``."""
+        normal = ndtri((np.arange(512) + 0.5) / 512)
+        values = self._numbers(np.tile(normal[:, None], features.rank), features)
+        scores = ColumnScores(np.arange(features.rank), features.windows, features.tables)
+        return np.asarray(np.maximum(normal @ scores.whitened(values) / 512, 0.2))
+
+    def _numbers(self, normal: FloatArray, features: ColumnScores) -> FloatArray:
+        """The numbers of a row by the normal variables behind them, each by itself."""
+        found = np.empty(normal.shape)
+        columns = {column.start: place for place, column in enumerate(self.columns)}
+        for place, number in enumerate(features.numbers):
+            table = features.tables[place]
+            own = columns.get(int(number))
+            if own is not None and not self.columns[own].levels:
+                shares = self.shares[own, :POINTS]
+                found[:, place] = _quantiles(shares, self.windows[own], ndtr(normal[:, place]))
+            else:  # an indicator, whose share is where its table is 0
+                share = -table[0] / (table[-1] - table[0])
+                found[:, place] = normal[:, place] > ndtri(1 - share)
+        return found
+
+    def _settled(self, generator: np.random.Generator) -> "Crowd":
+        """With the pool: rows of the copula, and some that fill the ranges."""
+        assert isinstance(self.declared, ContextPool)
+        rows = self._rows(generator)
+        even = self.declared.rows
+        weights = np.concatenate(
+            [np.full(len(rows), (1 - _EVEN) / len(rows)), np.full(len(even), _EVEN / len(even))]
+        )
+        pool = ContextPool(
+            np.concatenate([rows, even]), weights / weights.sum(), self.declared.schema
+        )
+        return replace(self, step="over", pool=pool)
+
+    def _rows(self, generator: np.random.Generator) -> FloatArray:
+        """Made-up rows that follow the shares and the correlations."""
+        features = self.scores
+        size = features.rank
+        known = np.eye(size) if self.correlations is None else self.correlations
+        values, vectors = np.linalg.eigh(known)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        normal = generator.standard_normal((_ROWS, size)) @ root.T
+        spare = generator.random((_ROWS, len(self.columns), 2))
+        numbers = self._numbers(normal, features)
+        place_of = {int(number): place for place, number in enumerate(features.numbers)}
+        rows = np.zeros((_ROWS, self.declared.dimension))
+        for place, column in enumerate(self.columns):
+            shares, window = self.shares[place, : column.cells], self.windows[place]
+            gone = np.zeros(_ROWS, dtype=np.bool_)
+            if column.missing >= 0:
+                own = place_of.get(column.missing)
+                share = shares[-1]
+                gone = (
+                    spare[:, place, 0] < share if own is None else numbers[:, own].astype(np.bool_)
+                )
+                rows[gone, column.missing] = 1.0
+            if column.levels:
+                level = self._levels(column, shares, normal, place_of, spare[:, place, 1])
+                rows[np.flatnonzero(~gone), column.start + level[~gone]] = 1.0
+                continue
+            own = place_of.get(column.start)
+            value = (
+                _quantiles(shares[:POINTS], window, spare[:, place, 1])
+                if own is None
+                else numbers[:, own]
+            )
+            rows[:, column.start] = np.where(gone, 0.5, value)
+        return rows
+
+    @staticmethod
+    def _levels(
+        column: CrowdColumn,
+        shares: FloatArray,
+        normal: FloatArray,
+        place_of: dict[int, int],
+        spare: FloatArray,
+    ) -> IntArray:
+        """A level for each row: the one whose normal variable is highest above what it needs.
+
+        Offsets are such that levels are as frequent as their shares say.
+        """
+        share = shares[: column.levels] / max(float(shares[: column.levels].sum()), 1e-12)
+        used = [place_of.get(column.start + level) for level in range(column.levels)]
+        if all(each is None for each in used):
+            ends = np.cumsum(share)
+            drawn: IntArray = np.searchsorted(ends, spare * ends[-1]).astype(np.int64)
+            return np.minimum(drawn, column.levels - 1)
+        heights = np.empty((len(normal), column.levels))
+        for level, own in enumerate(used):
+            # Levels without a score of their own: draws that no other column knows of.
+            alone = ndtri(np.clip((spare * (level + 2) * 7.31) % 1.0, 1e-9, 1 - 1e-9))
+            heights[:, level] = alone if own is None else normal[:, own]
+        offsets = ndtri(np.clip(share, 1e-4, 1 - 1e-4))
+        for _ in range(40):
+            taken = np.bincount((heights + offsets).argmax(axis=1), minlength=column.levels)
+            now = (taken + 0.1) / (len(normal) + 0.1 * column.levels)
+            offsets += 0.5 * (ndtri(np.clip(share, 1e-4, 1 - 1e-4)) - ndtri(now))
+        chosen: IntArray = (heights + offsets).argmax(axis=1)
+        return chosen
+
+    # -- storage ----------------------------------------------------------------------------------
+
+    def state(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
+        """As JSON values and arrays; what was declared is kept by the problem."""
+        plain = ("step", "waiting", "users", "epochs", "zooms", "correlation_error")
+        values = {name: getattr(self, name) for name in plain} | {"lengths": list(self.lengths)}
+        arrays = {name: getattr(self, name) for name in ("windows", "shares", "errors")}
+        if self.correlations is not None:
+            arrays["correlations"] = self.correlations
+        if self.pool is not None:
+            arrays |= {"rows": self.pool.rows, "weights": self.pool.weights}
+        return values, arrays
+
+    @classmethod
+    def from_state(
+        cls, declared: Contexts, values: dict[str, Any], arrays: dict[str, FloatArray]
+    ) -> "Crowd":
+        """The inverse of :meth:`state`."""
+        pool = None
+        if "rows" in arrays:
+            pool = ContextPool(arrays["rows"], arrays["weights"], declared.schema)
+        return cls(
+            declared,
+            windows=arrays["windows"],
+            shares=arrays["shares"],
+            errors=arrays["errors"],
+            correlations=arrays.get("correlations"),
+            pool=pool,
+            **values | {"lengths": tuple(values["lengths"])},
+        )
+
+
+# -- how much to ask ------------------------------------------------------------------------------
+
+
+def _norm(problem: Problem) -> Norm:
+    """Gaussian noise where it may be: less of it for many columns."""
+    return Norm.L2 if Norm.L2 in problem.norms else Norm.L1
+
+
+def _count_layout(problem: Problem, cells: tuple[int, ...]) -> CountLayout:
+    layout = CountLayout(cells=cells, norm=_norm(problem))
+    if problem.budget is None:
+        return layout
+    return layout.calibrated(problem.budget, _repeats(problem, layout.norm))
+
+
+def _pair_layout(problem: Problem, scores: int) -> PairLayout:
+    layout = PairLayout(scores=scores, norm=_norm(problem))
+    if problem.budget is None:
+        return layout
+    return layout.calibrated(problem.budget, _repeats(problem, layout.norm))
+
+
+def _repeats(problem: Problem, norm: Norm) -> float:
+    return problem.contributions if norm is Norm.L1 else problem.composition
+
+
+def _users_for_counts(problem: Problem, columns: int) -> int:
+    """So many that the noise on a share is a twentieth."""
+    layout = _count_layout(problem, (POINTS,) * columns)
+    return max(_LEAST, ceil(_EACH * layout.deviation("counts")))
+
+
+def _users_for_pairs(problem: Problem, scores: int) -> int:
+    """So many that noise makes no eigenvalue of correlations above a bound."""
+    layout = _pair_layout(problem, scores)
+    noise = layout.deviation("products") * _ROOM * scores
+    return max(_LEAST, ceil(2 * noise * sqrt(scores) / _EDGE))
+
+
+def _lengths(
+    problem: Problem, columns: tuple[CrowdColumn, ...], horizon: int | None
+) -> tuple[int, int]:
+    """Decisions of both steps by what is public: columns, budget and horizon; 0 for no step."""
+    scores = sum(min(each.levels, _LEVELS) or 1 for each in columns)
+    counts, pairs = _users_for_counts(problem, len(columns)), 0
+    if 1 < scores <= MOST_SCORES:
+        pairs = _users_for_pairs(problem, scores)
+    room = inf if horizon is None else _SHARE * horizon
+    for lengths in ((counts, pairs), (counts, 0)):
+        factor = min(_LONGER, room / sum(lengths))
+        if factor >= _ENOUGH:
+            return round(factor * lengths[0]), round(factor * lengths[1])
+    return 0, 0
+
+
+def _indicators(column: CrowdColumn, shares: FloatArray) -> list[tuple[int, float]]:
+    """Indicators of a column that vary, with their shares: the most even ones."""
+    found = [(column.start + level, float(shares[level])) for level in range(column.levels)]
+    found = [each for each in found if 1 - _CONSTANT < each[1] < _CONSTANT]
+    found = sorted(found, key=lambda each: -each[1] * (1 - each[1]))[:_LEVELS]
+    if column.missing >= 0:
+        share = float(shares[column.cells - 1])
+        if 1 - _CONSTANT < share < _CONSTANT:
+            found.append((column.missing, share))
+    return found
+
+
+# -- from noisy numbers to what they stand for ----------------------------------------------------
+
+_SIZES = (0.3, 1.0, 3.0)
+
+
+def shares_of(seen: FloatArray, noise: float, count: int, ordered: int) -> tuple[FloatArray, float]:
+    """Shares of cells from noisy ones of so many visits, and the error of one.
+
+    ``ordered``: how many of the cells are neighbours of the next one; 0 for none.
+    """
+    cells = len(seen)
+    even = np.full(cells, 1 / cells)
+    steps = np.arange(cells)
+    smooth = np.zeros((cells, cells))
+    smooth[:ordered, :ordered] = np.exp(-np.abs(steps[:, None] - steps)[:ordered, :ordered] / 3)
+    shape = smooth + np.eye(cells)
+    error = noise**2 + 1 / (cells * count)
+    best = (-inf, even, 0.0)
+    for size in _SIZES:
+        prior = (size / cells) ** 2 * shape
+        total = prior + error * np.eye(cells)
+        solved = np.linalg.solve(total, seen - even)
+        likely = -0.5 * (seen - even) @ solved - 0.5 * np.linalg.slogdet(total)[1]
+        left = prior - prior @ np.linalg.solve(total, prior)
+        best = max(
+            best,
+            (float(likely), even + prior @ solved, sqrt(max(float(np.trace(left)) / cells, 0.0))),
+            key=lambda each: each[0],
+        )
+    return on_simplex(best[1]), best[2]
+
+
+def on_simplex(values: FloatArray) -> FloatArray:
+    """The nearest shares: not negative, and 1 in all."""
+    falling = np.sort(values)[::-1]
+    excess = (np.cumsum(falling) - 1) / np.arange(1, len(values) + 1)
+    used = int(np.flatnonzero(falling > excess)[-1])
+    found = np.maximum(values - excess[used], 0.0)
+    return np.asarray(found / found.sum())
+
+
+def denoised(noisy: FloatArray, error: float) -> FloatArray:
+    """Correlations without what noise of this size alone would show, with 1 on the diagonal."""
+    size = len(noisy)
+    values, vectors = np.linalg.eigh(noisy - np.eye(size))
+    edge = 2 * error * sqrt(size)
+    known = np.sqrt(np.maximum(values**2 - edge**2, 0.0))
+    kept = np.where(np.abs(values) > edge, np.sign(values) * (np.abs(values) + known) / 2, 0.0)
+    found = np.eye(size) + (vectors * kept) @ vectors.T
+    values, vectors = np.linalg.eigh((found + found.T) / 2)
+    found = (vectors * np.maximum(values, 0.02)) @ vectors.T
+    scale = np.sqrt(np.diag(found))
+    return np.asarray(found / np.outer(scale, scale))
+
+
+def _cut(correlations: FloatArray, radius: float) -> float:
+    """How much of products is left where normal rows beyond a squared norm are cut to it."""
+    values = np.maximum(np.linalg.eigvalsh(correlations), 0.0)
+    normal = np.random.default_rng(0).standard_normal((400, len(values)))
+    squares = normal**2 @ values
+    return float((np.minimum(squares, radius)).mean() / squares.mean())
+
+
+def _quantiles(shares: FloatArray, window: FloatArray, levels: FloatArray) -> FloatArray:
+    """Values at these levels: spread over the cell of a point, or at it where it stands alone."""
+    own = shares / max(float(shares.sum()), 1e-12)
+    ends = np.cumsum(own)
+    cell = np.minimum(np.searchsorted(ends, levels * ends[-1]), POINTS - 1)
+    padded = np.concatenate([[0.0], own, [0.0]])
+    alone = own > 6 * np.maximum(padded[:-2], padded[2:])
+    within = (levels * ends[-1] - (ends - own)[cell]) / np.maximum(own[cell], 1e-12)
+    place = cell + np.where(alone[cell], 0.0, np.clip(within, 0.0, 1.0) - 0.5)
+    share = np.clip(place / (POINTS - 1), 0.0, 1.0)
+    return np.asarray(window[0] + (window[1] - window[0]) * share)
