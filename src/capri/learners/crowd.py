@@ -77,8 +77,13 @@ class Crowd:
     pool: ContextPool | None = None
 
     @classmethod
-    def of(cls, problem: Problem, horizon: int | None, *, asked: bool) -> "Crowd":
-        """Before any visit: nothing is asked where rows are public, or where it would not pay."""
+    def of(
+        cls, problem: Problem, horizon: int | None, *, asked: bool, first: int | None = None
+    ) -> "Crowd":
+        """Before any visit: nothing is asked where rows are public, or where it would not pay.
+
+        ``first``: the length of each step where first epochs have one that was told.
+        """
         pool, nothing = problem.contexts, np.zeros((0, 2))
         over = cls(pool, "over", (0, 0), nothing, nothing, np.zeros(0))
         if not (
@@ -90,7 +95,7 @@ class Crowd:
         ):
             return over
         columns = crowd_columns(pool)
-        lengths = _lengths(problem, columns, horizon)
+        lengths = _lengths(problem, columns, horizon) if first is None else (first, first)
         if not lengths[0]:
             return over
         windows = np.array([(each.low, each.high) for each in columns])

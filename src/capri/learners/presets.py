@@ -89,7 +89,7 @@ def build(
             "bundle a capri.LocalClient on each device decides and reports by"
         )
     blocks = options.blocks or (options.blocks is None and suits_arms(problem, options))
-    crowd = Crowd.of(problem, horizon, asked=options.learn_crowd)
+    crowd = Crowd.of(problem, horizon, asked=options.learn_crowd, first=options.first_epoch)
     learner = PracticalLearner(problem, options, generator, blocks=blocks, crowd=crowd)
     if observed is not None:
         learner.begin(observed, generator)
