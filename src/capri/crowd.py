@@ -37,6 +37,7 @@ class CrowdColumn:
     low: float
     high: float
     labels: tuple[str, ...] = ()
+    unit: tuple[float, float] = (0.0, 1.0)  # what 0 and 1 of its number stand for
 
     @property
     def cells(self) -> int:
@@ -62,10 +63,12 @@ def _named(schema: Schema) -> tuple[CrowdColumn, ...]:
         assert isinstance(column, Numeric | Boolean | Categorical)
         own = column.missing == OWN
         missing = start + column.width - 1 if own else -1
-        levels, labels = 0, tuple[str, ...]()
+        levels, labels, unit = 0, tuple[str, ...](), (0.0, 1.0)
         if isinstance(column, Categorical):
             levels, labels = column.width - own, (*map(str, column.levels), "unknown")
-        found.append(CrowdColumn(column.name, start, levels, missing, 0.0, 1.0, labels))
+        if isinstance(column, Numeric):
+            unit = column.low, column.high
+        found.append(CrowdColumn(column.name, start, levels, missing, 0.0, 1.0, labels, unit))
         start += column.width
     return tuple(found)
 

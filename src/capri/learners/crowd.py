@@ -18,20 +18,22 @@ All that is known here is a function of releases and of public draws.
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil, inf, sqrt
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from capri.arrays import FloatArray, IntArray
+from capri.arrays import FloatArray
 from capri.crowd import POINTS, ColumnCells, ColumnScores, CrowdColumn, crowd_columns
-from capri.epoch.plan import EpochPlan, Release
+from capri.epoch.plan import EpochPlan, Release, Schedule
 from capri.epoch.problem import Problem
+from capri.learners.copula import cut_share, denoised, levels_of, quantiles, shares_of
 from capri.privacy.counts import CountLayout
 from capri.privacy.layout import Norm
 from capri.privacy.pairs import MOST_SCORES, PairLayout
 from capri.spaces import ContextPool, Contexts, FixedActions
 
+_AnyLayout = TypeVar("_AnyLayout", CountLayout, PairLayout)
 # Visits for each unit of noise on a count, and at least.
 _EACH, _LEAST = 20.0, 200
 # Noise of correlations, as the largest eigenvalue that it makes, that a step is long enough for.
@@ -132,6 +134,16 @@ class Crowd:
         told = len(self._narrow)
         return min(self.lengths[0], _users_for_counts(problem, told))
 
+    def scheduled(
+        self, problem: Problem, schedule: Schedule, epoch: int, decided: int, longest: float
+    ) -> int:
+        """Decisions of an epoch: by a schedule that begins when it is known who comes."""
+        left = inf if schedule.horizon is None else max(0, schedule.horizon - decided)
+        if self.asks:
+            return int(min(self.length(problem), left))
+        began = max(0, decided - self.users), max(1, epoch - self.epochs)
+        return int(min(schedule.after(*began), longest, left))
+
     def shortest(self, first: int) -> float:
         """Decisions of the next epoch at least, whatever a release that is due says."""
         if self.step == "over":
@@ -147,12 +159,13 @@ class Crowd:
             features = self.scores
             layout, clip = _pair_layout(problem, features.rank), sqrt(_ROOM * features.rank)
         else:
-            told = self._narrow if self.step == "zoom" else list(range(len(self.columns)))
+            told, windows = list(range(len(self.columns))), self.windows
+            if self.step == "zoom":
+                told = self._narrow
+                windows = np.array([self._aim(place) for place in told])
             places = [self.columns[place] for place in told]
-            features = ColumnCells(
-                np.array([(each.start, each.levels, each.missing) for each in places]),
-                self._aims[told],
-            )
+            asked = np.array([(each.start, each.levels, each.missing) for each in places])
+            features = ColumnCells(asked, windows)
             layout = _count_layout(problem, tuple(each.cells for each in places))
         plan = EpochPlan(
             epoch=epoch,
@@ -185,16 +198,6 @@ class Crowd:
         ends = low + step * (first - 0.5), low + step * (first + _NARROW - 0.5)
         return max(ends[0], column.low), min(ends[1], column.high)
 
-    @property
-    def _aims(self) -> FloatArray:
-        """The windows of the next epoch."""
-        if self.step != "zoom":
-            return self.windows
-        found = [self._aim(place) for place in range(len(self.columns))]
-        return np.array(
-            [old if new is None else new for new, old in zip(found, self.windows, strict=True)]
-        )
-
     @cached_property
     def scores(self) -> ColumnScores:
         """Normal scores of what varies, by the shares that are known: mean 0 and variance 1."""
@@ -221,7 +224,11 @@ class Crowd:
 
     # -- learning ---------------------------------------------------------------------------------
 
-    def after(self, problem: Problem, release: Release, generator: np.random.Generator) -> "Crowd":
+    def unheard(self) -> "Crowd":
+        """With nothing under way: what asked will never be released."""
+        return replace(self, waiting=0)
+
+    def after(self, release: Release, generator: np.random.Generator) -> "Crowd":
         """With what an epoch told of its contexts; with a pool where that was the last step."""
         count = release.participants
         told = replace(self, waiting=0, users=self.users + count, epochs=self.epochs + 1)
@@ -269,7 +276,7 @@ class Crowd:
             found = np.where(found == 0, found.T, found)
             error = noise / float(np.mean(scale)) if len(scale) else 0.0
             found = denoised(found, error)
-            shrunk = _cut(found, radius)
+            shrunk = cut_share(found, radius)
         return replace(self, correlations=found, correlation_error=error)
 
     def _kept(self, features: ColumnScores) -> FloatArray:
@@ -288,7 +295,7 @@ class Crowd:
             own = columns.get(int(number))
             if own is not None and not self.columns[own].levels:
                 shares = self.shares[own, :POINTS]
-                found[:, place] = _quantiles(shares, self.windows[own], ndtr(normal[:, place]))
+                found[:, place] = quantiles(shares, self.windows[own], ndtr(normal[:, place]))
             else:  # an indicator, whose share is where its table is 0
                 share = -table[0] / (table[-1] - table[0])
                 found[:, place] = normal[:, place] > ndtri(1 - share)
@@ -330,48 +337,22 @@ class Crowd:
                 )
                 rows[gone, column.missing] = 1.0
             if column.levels:
-                level = self._levels(column, shares, normal, place_of, spare[:, place, 1])
-                rows[np.flatnonzero(~gone), column.start + level[~gone]] = 1.0
+                # Levels without a score of their own: draws that no other column knows of.
+                heights = generator.standard_normal((_ROWS, column.levels))
+                for level in range(column.levels):
+                    if (scored := place_of.get(column.start + level)) is not None:
+                        heights[:, level] = normal[:, scored]
+                chosen = levels_of(shares[: column.levels], heights)
+                rows[np.flatnonzero(~gone), column.start + chosen[~gone]] = 1.0
                 continue
             own = place_of.get(column.start)
             value = (
-                _quantiles(shares[:POINTS], window, spare[:, place, 1])
+                quantiles(shares[:POINTS], window, spare[:, place, 1])
                 if own is None
                 else numbers[:, own]
             )
             rows[:, column.start] = np.where(gone, 0.5, value)
         return rows
-
-    @staticmethod
-    def _levels(
-        column: CrowdColumn,
-        shares: FloatArray,
-        normal: FloatArray,
-        place_of: dict[int, int],
-        spare: FloatArray,
-    ) -> IntArray:
-        """A level for each row: the one whose normal variable is highest above what it needs.
-
-        Offsets are such that levels are as frequent as their shares say.
-        """
-        share = shares[: column.levels] / max(float(shares[: column.levels].sum()), 1e-12)
-        used = [place_of.get(column.start + level) for level in range(column.levels)]
-        if all(each is None for each in used):
-            ends = np.cumsum(share)
-            drawn: IntArray = np.searchsorted(ends, spare * ends[-1]).astype(np.int64)
-            return np.minimum(drawn, column.levels - 1)
-        heights = np.empty((len(normal), column.levels))
-        for level, own in enumerate(used):
-            # Levels without a score of their own: draws that no other column knows of.
-            alone = ndtri(np.clip((spare * (level + 2) * 7.31) % 1.0, 1e-9, 1 - 1e-9))
-            heights[:, level] = alone if own is None else normal[:, own]
-        offsets = ndtri(np.clip(share, 1e-4, 1 - 1e-4))
-        for _ in range(40):
-            taken = np.bincount((heights + offsets).argmax(axis=1), minlength=column.levels)
-            now = (taken + 0.1) / (len(normal) + 0.1 * column.levels)
-            offsets += 0.5 * (ndtri(np.clip(share, 1e-4, 1 - 1e-4)) - ndtri(now))
-        chosen: IntArray = (heights + offsets).argmax(axis=1)
-        return chosen
 
     # -- storage ----------------------------------------------------------------------------------
 
@@ -414,21 +395,18 @@ def _norm(problem: Problem) -> Norm:
 
 
 def _count_layout(problem: Problem, cells: tuple[int, ...]) -> CountLayout:
-    layout = CountLayout(cells=cells, norm=_norm(problem))
-    if problem.budget is None:
-        return layout
-    return layout.calibrated(problem.budget, _repeats(problem, layout.norm))
+    return _private(problem, CountLayout(cells=cells, norm=_norm(problem)))
 
 
 def _pair_layout(problem: Problem, scores: int) -> PairLayout:
-    layout = PairLayout(scores=scores, norm=_norm(problem))
+    return _private(problem, PairLayout(scores=scores, norm=_norm(problem)))
+
+
+def _private(problem: Problem, layout: _AnyLayout) -> _AnyLayout:
     if problem.budget is None:
         return layout
-    return layout.calibrated(problem.budget, _repeats(problem, layout.norm))
-
-
-def _repeats(problem: Problem, norm: Norm) -> float:
-    return problem.contributions if norm is Norm.L1 else problem.composition
+    pure = layout.norm is Norm.L1
+    return layout.calibrated(problem.budget, problem.contributions if pure else problem.composition)
 
 
 def _users_for_counts(problem: Problem, columns: int) -> int:
@@ -470,79 +448,3 @@ def _indicators(column: CrowdColumn, shares: FloatArray) -> list[tuple[int, floa
         if 1 - _CONSTANT < share < _CONSTANT:
             found.append((column.missing, share))
     return found
-
-
-# -- from noisy numbers to what they stand for ----------------------------------------------------
-
-_SIZES = (0.3, 1.0, 3.0)
-
-
-def shares_of(seen: FloatArray, noise: float, count: int, ordered: int) -> tuple[FloatArray, float]:
-    """Shares of cells from noisy ones of so many visits, and the error of one.
-
-    ``ordered``: how many of the cells are neighbours of the next one; 0 for none.
-    """
-    cells = len(seen)
-    even = np.full(cells, 1 / cells)
-    steps = np.arange(cells)
-    smooth = np.zeros((cells, cells))
-    smooth[:ordered, :ordered] = np.exp(-np.abs(steps[:, None] - steps)[:ordered, :ordered] / 3)
-    shape = smooth + np.eye(cells)
-    error = noise**2 + 1 / (cells * count)
-    best = (-inf, even, 0.0)
-    for size in _SIZES:
-        prior = (size / cells) ** 2 * shape
-        total = prior + error * np.eye(cells)
-        solved = np.linalg.solve(total, seen - even)
-        likely = -0.5 * (seen - even) @ solved - 0.5 * np.linalg.slogdet(total)[1]
-        left = prior - prior @ np.linalg.solve(total, prior)
-        best = max(
-            best,
-            (float(likely), even + prior @ solved, sqrt(max(float(np.trace(left)) / cells, 0.0))),
-            key=lambda each: each[0],
-        )
-    return on_simplex(best[1]), best[2]
-
-
-def on_simplex(values: FloatArray) -> FloatArray:
-    """The nearest shares: not negative, and 1 in all."""
-    falling = np.sort(values)[::-1]
-    excess = (np.cumsum(falling) - 1) / np.arange(1, len(values) + 1)
-    used = int(np.flatnonzero(falling > excess)[-1])
-    found = np.maximum(values - excess[used], 0.0)
-    return np.asarray(found / found.sum())
-
-
-def denoised(noisy: FloatArray, error: float) -> FloatArray:
-    """Correlations without what noise of this size alone would show, with 1 on the diagonal."""
-    size = len(noisy)
-    values, vectors = np.linalg.eigh(noisy - np.eye(size))
-    edge = 2 * error * sqrt(size)
-    known = np.sqrt(np.maximum(values**2 - edge**2, 0.0))
-    kept = np.where(np.abs(values) > edge, np.sign(values) * (np.abs(values) + known) / 2, 0.0)
-    found = np.eye(size) + (vectors * kept) @ vectors.T
-    values, vectors = np.linalg.eigh((found + found.T) / 2)
-    found = (vectors * np.maximum(values, 0.02)) @ vectors.T
-    scale = np.sqrt(np.diag(found))
-    return np.asarray(found / np.outer(scale, scale))
-
-
-def _cut(correlations: FloatArray, radius: float) -> float:
-    """How much of products is left where normal rows beyond a squared norm are cut to it."""
-    values = np.maximum(np.linalg.eigvalsh(correlations), 0.0)
-    normal = np.random.default_rng(0).standard_normal((400, len(values)))
-    squares = normal**2 @ values
-    return float((np.minimum(squares, radius)).mean() / squares.mean())
-
-
-def _quantiles(shares: FloatArray, window: FloatArray, levels: FloatArray) -> FloatArray:
-    """Values at these levels: spread over the cell of a point, or at it where it stands alone."""
-    own = shares / max(float(shares.sum()), 1e-12)
-    ends = np.cumsum(own)
-    cell = np.minimum(np.searchsorted(ends, levels * ends[-1]), POINTS - 1)
-    padded = np.concatenate([[0.0], own, [0.0]])
-    alone = own > 6 * np.maximum(padded[:-2], padded[2:])
-    within = (levels * ends[-1] - (ends - own)[cell]) / np.maximum(own[cell], 1e-12)
-    place = cell + np.where(alone[cell], 0.0, np.clip(within, 0.0, 1.0) - 0.5)
-    share = np.clip(place / (POINTS - 1), 0.0, 1.0)
-    return np.asarray(window[0] + (window[1] - window[0]) * share)

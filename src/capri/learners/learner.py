@@ -11,7 +11,6 @@ Written once, over blocks of coefficients: what differs between one block and ma
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from math import inf
 from typing import Self
 
 import numpy as np
@@ -26,19 +25,19 @@ from capri.features import Function
 from capri.learners.active import DifferenceTest
 from capri.learners.arms_model import ArmsModel
 from capri.learners.belief import Belief, Squares
-from capri.learners.change_of_basis import ChangeOfBasis
 from capri.learners.codec import knowledge_from, knowledge_state
 from capri.learners.context_law import ContextLaw, left_out, too_many
 from capri.learners.context_support import ContextSupport
 from capri.learners.crowd import Crowd
+from capri.learners.crowd_report import crowd_notices
 from capri.learners.dense_model import DenseModel
-from capri.learners.learning import taken_in
+from capri.learners.learning import law_after, opening_law, taken_in
 from capri.learners.messages import encoding_of, first_epoch_length, question_of, sigma_max
 from capri.learners.model import BlockModel, Knowledge, conduct_of
 from capri.learners.options import PracticalOptions
 from capri.learners.overdispersion import Overdispersion
 from capri.learners.prior import Observed
-from capri.learners.reading import Expectations, read_release
+from capri.learners.reading import promised, read_release
 from capri.learners.response import ResponseRate
 from capri.learners.segments import PlannedSegment, SegmentPlay, Stage, predicted
 from capri.learners.warm_start import inferred
@@ -83,7 +82,7 @@ class PracticalLearner(Learner):
             pending={},
             crowd=crowd or Crowd.of(problem, None, asked=False),
         )
-        conduct = conduct_of(problem, self._opening(self._known, generator))
+        conduct = conduct_of(problem, opening_law(self._known, self.first_epoch, generator))
         self._known = replace(self._known, conduct=conduct, stage=Stage.draw(problem, generator))
         self._watch = self._watched()
 
@@ -150,17 +149,7 @@ class PracticalLearner(Learner):
         segment = replace(segment, design=message.design)
         if message.design is None and problem.rewards.overlapping:
             # The next epochs begin before this one is released.
-            parts = model.parts(message.features, segment, question.support)
-            expected = Expectations(
-                known,
-                question.value_bound,
-                model.places(message.features),
-                [(segment, question.answers, parts)],
-            )
-            design, _ = expected.design(
-                segment.baseline, noise=message.noise, main_share=message.main_share
-            )
-            segment = replace(segment, promised=design.information)
+            segment = replace(segment, promised=promised(known, question, message, segment))
         pending = {**known.pending, epoch: (segment,)}
         self._known = replace(known, pending=pending, drift=known.drift.planned(length))
         return EpochPlan(
@@ -283,31 +272,19 @@ class PracticalLearner(Learner):
 
     def _meet(self, release: Release, generator: np.random.Generator) -> Lesson:
         """Take in what an epoch told of contexts alone, and go on with the pool of it."""
-        known = self._known
-        crowd = known.crowd.after(known.problem, release, generator)
-        self._known = replace(known, crowd=crowd)
+        crowd = self._known.crowd.after(release, generator)
+        self._known = known = replace(self._known, crowd=crowd)
         if crowd.pool is not None:
-            self._settle_in(generator)
-        return Lesson(width=self.problem.reward_bound, active_share=1.0)
-
-    def _settle_in(self, generator: np.random.Generator) -> None:
-        """The basis and the law of contexts by the learnt pool; what was learnt passes to them."""
-        known = self._known
-        problem = known.crowd.inhabited(known.problem)
-        if not (known.belief.epochs or known.pending or known.warm_start):
-            blocks = isinstance(known.model, ArmsModel)
-            fresh = PracticalLearner(
-                problem, known.options, generator, blocks=blocks, crowd=known.crowd
-            )
-            self._known, self._watch = fresh._known, fresh._watch
-            return
-        law = ContextLaw.trusting(ContextSupport.of(problem))
-        pending = {
-            epoch: tuple(replace(each, stage=replace(each.stage, is_pool=False)) for each in own)
-            for epoch, own in known.pending.items()
-        }
-        self._known = replace(known, context_law=law, pending=pending)
-        self.adopt(problem, generator)
+            problem, blocks = crowd.inhabited(known.problem), isinstance(known.model, ArmsModel)
+            if known.begun:  # what was learnt by the ranges passes to the learnt pool
+                self._known = known.among(ContextLaw.trusting(ContextSupport.of(problem)))
+                self.adopt(problem, generator)
+            else:
+                options = known.options
+                fresh = PracticalLearner(problem, options, generator, blocks=blocks, crowd=crowd)
+                self._known, self._watch = fresh._known, fresh._watch
+        width = self.problem.reward_bound
+        return Lesson(width=width, active_share=1.0, notices=crowd_notices(crowd))
 
     # -- lengths of epochs ------------------------------------------------------------------------
 
@@ -327,12 +304,8 @@ class PracticalLearner(Learner):
 
     def length(self, schedule: Schedule, epoch: int, decided: int) -> int:
         """By the schedule, which begins when it is known who comes."""
-        crowd = self._known.crowd
-        left = inf if schedule.horizon is None else max(0, schedule.horizon - decided)
-        if crowd.asks:
-            return int(min(crowd.length(self._known.problem), left))
-        began = max(1, epoch - crowd.epochs), max(0, decided - crowd.users)
-        return int(min(schedule.after(began[1], began[0]), self.longest, left))
+        known = self._known
+        return known.crowd.scheduled(known.problem, schedule, epoch, decided, self.longest)
 
     @property
     def longest(self) -> float:
@@ -356,17 +329,11 @@ class PracticalLearner(Learner):
 
     def keep(self, epoch: int | None) -> None:
         """Await nothing of epochs that are lost, and of this one only what is still to come."""
-        segments = self._known.pending.get(epoch or 0, ())
-        lost = tuple(replace(each, design=None, promised=None) for each in segments)
-        pending = {epoch: lost} if epoch is not None and lost else {}
-        self._known = replace(self._known, pending=pending)
+        self._known = self._known.keeping(epoch)
 
     def drop(self, epoch: int) -> None:
         """Forget the segments of an epoch that will never be released."""
-        pending = {
-            number: segments for number, segments in self._known.pending.items() if number != epoch
-        }
-        self._known = replace(self._known, pending=pending)
+        self._known = self._known.without(epoch)
 
     # -- other actions, and what was known before the first user ----------------------------------
 
@@ -377,15 +344,8 @@ class PracticalLearner(Learner):
         posterior = inferred(start, model.prior, known.belief, None)
         stage = replace(known.stage, law=None)
         self._known = replace(known, warm_start=start, posterior=posterior, stage=stage)
-        law = self._opening(self._known, generator)
+        law = opening_law(self._known, self.first_epoch, generator)
         self._known = replace(self._known, conduct=conduct_of(known.problem, law))
-
-    def _opening(self, known: Knowledge, generator: np.random.Generator) -> play.Law:
-        """The law before any release."""
-        model = known.model
-        if model.draws_at_once or known.belief.epochs or known.warm_start is not None:
-            return model.law(known, self.first_epoch, generator)
-        return play.UniformLaw()
 
     def amend(self, problem: Problem) -> None:
         """Play the law of now within the limits of another problem."""
@@ -423,28 +383,11 @@ class PracticalLearner(Learner):
             pending=change.pending(known.pending, problem.actions.dimension),
             stage=Stage.draw(problem, generator),
         )
-        law, curious = self._law_after(heir, change, generator)
+        law, curious = law_after(heir, change, self.first_epoch, generator)
         self._known = replace(  # all or nothing
             heir, belief=replace(belief, curious=curious), conduct=conduct_of(problem, law)
         )
         self._watch = self._watched()
-
-    def _law_after(
-        self, heir: Knowledge, change: ChangeOfBasis, generator: np.random.Generator
-    ) -> tuple[play.Law, bool]:
-        """The law of the first epoch with other actions; whether nothing is known of some."""
-        if heir.belief.epochs == 0:
-            return self._opening(heir, generator), False
-        model, waiting = heir.model, heir.under_way()
-        law = model.law(
-            heir,
-            self.first_epoch,
-            generator,
-            awaited=heir.awaited(waiting),
-            waiting=len(waiting),
-        )
-        model.pass_over(generator)
-        return model.curious(heir, law, change)
 
     # -- playing ----------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import sqrt
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from capri.epoch.plan import EpochPlan, Release
 from capri.epoch.problem import Problem
 from capri.features import ProjectedFeatures
 from capri.learners.belief import Block, Expected, Observation
-from capri.learners.messages import coordinate_noise
+from capri.learners.messages import Message, Question, coordinate_noise
 from capri.learners.model import Knowledge, Reading
 from capri.learners.moment_design import moments_of
 from capri.learners.response import ResponseRate, Silence
@@ -185,6 +186,20 @@ class Expectations:
             sampling=own.sampling,
             participants=self.participants,
         )
+
+
+def promised(
+    known: Knowledge, question: Question[Any], message: Message, segment: PlannedSegment
+) -> FloatArray | None:
+    """The information that a planned segment is expected to give, where the plan did not say."""
+    model = known.model
+    parts = model.parts(message.features, segment, question.support)
+    asked = [(segment, question.answers, parts)]
+    expected = Expectations(known, question.value_bound, model.places(message.features), asked)
+    design, _ = expected.design(
+        segment.baseline, noise=message.noise, main_share=message.main_share
+    )
+    return design.information
 
 
 def read_release(known: Knowledge, release: Release, generator: np.random.Generator) -> Reading:
