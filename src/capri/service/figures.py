@@ -13,6 +13,7 @@ import numpy as np
 from capri.epoch.plan import Notice
 from capri.errors import CapriError
 from capri.files import json_values
+from capri.joint.policy import Capri
 from capri.local.aggregator import LocalCapri
 from capri.service.changes import PolicyFile
 from capri.service.monitoring import released_alarms
@@ -182,14 +183,17 @@ class Figures:
         }
 
     def explanation(self) -> Any:
-        """What the releases made it believe."""
+        """What the releases made it believe, of rewards and of those who come."""
 
         def told() -> Any:
             try:
                 found = self._policy.explain()
             except CapriError:  # the preset of the paper believes in one kernel
                 return None
-            return found.to_dict() | {"headline": found.headline, "facts": list(found.facts)}
+            told = {"headline": found.headline, "facts": list(found.facts)}
+            if isinstance(self._policy, Capri):
+                told["who_comes"] = self._policy.crowd().to_dict()
+            return found.to_dict() | told
 
         return self._once("explanation", self._state, told)
 
