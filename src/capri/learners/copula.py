@@ -3,43 +3,13 @@
 All of it is arithmetic on releases. See :mod:`capri.learners.crowd` for the formulas.
 """
 
-from math import inf, sqrt
+from math import sqrt
 
 import numpy as np
 from scipy.special import ndtri
 
 from capri.arrays import FloatArray, IntArray
 from capri.crowd import POINTS
-
-# How much shares may differ from even ones, in even shares: the likeliest size is taken.
-_SIZES = (0.3, 1.0, 3.0)
-
-
-def shares_of(seen: FloatArray, noise: float, count: int, ordered: int) -> tuple[FloatArray, float]:
-    """Shares of cells from noisy ones of so many visits, and the error of one.
-
-    ``ordered``: how many of the cells are neighbours of the next one; 0 for none.
-    """
-    cells = len(seen)
-    even = np.full(cells, 1 / cells)
-    steps = np.arange(cells)
-    smooth = np.zeros((cells, cells))
-    smooth[:ordered, :ordered] = np.exp(-np.abs(steps[:, None] - steps)[:ordered, :ordered] / 3)
-    shape = smooth + np.eye(cells)
-    error = noise**2 + 1 / (cells * count)
-    best = (-inf, even, 0.0)
-    for size in _SIZES:
-        prior = (size / cells) ** 2 * shape
-        total = prior + error * np.eye(cells)
-        solved = np.linalg.solve(total, seen - even)
-        likely = -0.5 * (seen - even) @ solved - 0.5 * np.linalg.slogdet(total)[1]
-        left = prior - prior @ np.linalg.solve(total, prior)
-        best = max(
-            best,
-            (float(likely), even + prior @ solved, sqrt(max(float(np.trace(left)) / cells, 0.0))),
-            key=lambda each: each[0],
-        )
-    return on_simplex(best[1]), best[2]
 
 
 def on_simplex(values: FloatArray) -> FloatArray:
@@ -52,13 +22,17 @@ def on_simplex(values: FloatArray) -> FloatArray:
 
 
 def denoised(noisy: FloatArray, error: float) -> FloatArray:
-    """Correlations without what noise of this size alone would show, with 1 on the diagonal."""
+    """Correlations without what noise of this size alone would show, with 1 on the diagonal.
+
+    The diagonal is no observation: what large eigenvalues put there is left out again.
+    """
     size = len(noisy)
     values, vectors = np.linalg.eigh(noisy - np.eye(size))
     edge = 2 * error * sqrt(size)
     known = np.sqrt(np.maximum(values**2 - edge**2, 0.0))
     kept = np.where(np.abs(values) > edge, np.sign(values) * (np.abs(values) + known) / 2, 0.0)
-    found = np.eye(size) + (vectors * kept) @ vectors.T
+    found = (vectors * kept) @ vectors.T
+    np.fill_diagonal(found, 1.0)
     values, vectors = np.linalg.eigh((found + found.T) / 2)
     found = (vectors * np.maximum(values, 0.02)) @ vectors.T
     scale = np.sqrt(np.diag(found))

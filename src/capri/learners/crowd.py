@@ -2,17 +2,13 @@
 
 The first visits of such a policy are played evenly, and tell of their context alone: first a cell
 of every column (:class:`~capri.privacy.counts.CountLayout`), then how columns go together
-(:class:`~capri.privacy.pairs.PairLayout`). Of noisy counts ``c`` of ``n`` visits the shares ``s``
-of the cells are expected to be
-
-    s = b + S (S + (sigma/n)^2 I)^-1 (c/n - b),    S = (tau/K)^2 (smooth + own),
-
-``b`` even and ``tau`` the likeliest of a few, brought back to shares. Products of normal scores are
-correlations, whose noise has eigenvalues up to ``e = 2 nu sqrt m``; an eigenvalue ``1 + y`` stands
+(:class:`~capri.privacy.pairs.PairLayout`). The shares of the cells of a column are those nearest to
+the noisy ones that are not negative and 1 in all. Products of normal scores are correlations, whose
+noise has eigenvalues up to ``e = 2 nu sqrt m``; an eigenvalue ``1 + y`` of theirs stands
 for ``(y + sqrt(y^2 - e^2))/2``, and for 0 below ``e``. A Gaussian copula of both draws a pool of
 made-up rows by public randomness, which takes the place of the rows that filled the ranges.
 
-All that is known here is a function of releases and of public draws.
+Everything here is a function of releases and of public draws.
 """
 
 from dataclasses import dataclass, replace
@@ -27,7 +23,7 @@ from capri.arrays import FloatArray
 from capri.crowd import POINTS, ColumnCells, ColumnScores, CrowdColumn, crowd_columns
 from capri.epoch.plan import EpochPlan, Release, Schedule
 from capri.epoch.problem import Problem
-from capri.learners.copula import cut_share, denoised, levels_of, quantiles, shares_of
+from capri.learners.copula import cut_share, denoised, levels_of, on_simplex, quantiles
 from capri.privacy.counts import CountLayout
 from capri.privacy.layout import Norm
 from capri.privacy.pairs import MOST_SCORES, PairLayout
@@ -36,6 +32,8 @@ from capri.spaces import ContextPool, Contexts, FixedActions
 _AnyLayout = TypeVar("_AnyLayout", CountLayout, PairLayout)
 # Visits for each unit of noise on a count, and at least.
 _EACH, _LEAST = 20.0, 200
+# Visits that tell of some columns more closely, at least.
+_FEW = 100
 # Noise of correlations, as the largest eigenvalue that it makes, that a step is long enough for.
 _EDGE = 1.3
 # The steps take at most this share of a horizon. A step that would be shorter than this share of
@@ -48,7 +46,7 @@ _ROWS, _EVEN = 1000, 0.1
 # A row's scores are cut to this many times their expected squared norm.
 _ROOM = 1.2
 # A column is told again more finely where so few points hold so much of it, and so often.
-_NARROW, _HELD, _ZOOMS = 3, 0.9, 2
+_NARROW, _HELD, _ZOOMS = 3, 0.9, 3
 # A column with more than this in one cell does not vary.
 _CONSTANT = 0.97
 # Levels of a column whose dependence is asked for.
@@ -61,7 +59,8 @@ class Crowd:
 
     ``step``: "marginals", "zoom", "dependence", or "over". ``waiting``: the epoch that asks just
     now, 0 for none. ``users`` and ``epochs``: that told of their contexts. ``shares``: of the cells
-    of every column, in a window of its own; ``errors``: the deviation of one.
+    of every column, in a window of its own; ``errors``: the deviation of one. ``lived``: whether
+    plans go by the ``pool`` already.
     """
 
     declared: Contexts
@@ -77,6 +76,7 @@ class Crowd:
     correlations: FloatArray | None = None
     correlation_error: float = 0.0
     pool: ContextPool | None = None
+    lived: bool = False
 
     @classmethod
     def of(
@@ -115,24 +115,28 @@ class Crowd:
         """Whether the next epoch is about contexts alone."""
         return self.step != "over" and not self.waiting
 
+    @property
+    def arrives(self) -> bool:
+        """Whether the next plan is the first to go by the pool."""
+        return self.pool is not None and not self.lived
+
     def inhabited(self, problem: Problem) -> Problem:
         """A problem with the learnt pool in the place of the declared one."""
-        return problem if self.pool is None else replace(problem, contexts=self.pool)
+        if self.pool is None or not self.lived:
+            return problem
+        return replace(problem, contexts=self.pool)
 
     def told_by(self, problem: Problem) -> Problem:
         """The inverse: the problem as it was declared."""
-        return problem if self.pool is None else replace(problem, contexts=self.declared)
+        return replace(problem, contexts=self.declared) if self.lived else problem
 
     # -- asking -----------------------------------------------------------------------------------
 
     def length(self, problem: Problem) -> int:
         """Decisions of the epoch that asks next."""
-        if self.step == "dependence":
-            return self.lengths[1]
-        if self.step == "marginals":
-            return self.lengths[0]
-        told = len(self._narrow)
-        return min(self.lengths[0], _users_for_counts(problem, told))
+        if self.step != "zoom":
+            return self.lengths[self.step == "dependence"]
+        return min(self.lengths[0], max(_FEW, _users_for_counts(problem, len(self._narrow)) // 2))
 
     def scheduled(
         self, problem: Problem, schedule: Schedule, epoch: int, decided: int, longest: float
@@ -148,7 +152,7 @@ class Crowd:
         """Decisions of the next epoch at least, whatever a release that is due says."""
         if self.step == "over":
             return inf
-        return min(max(1, first // 3), _LEAST, *(each for each in self.lengths if each))
+        return min(max(1, first // 3), _FEW, *(each for each in self.lengths if each))
 
     def plan(self, problem: Problem, epoch: int, length: int) -> tuple["Crowd", EpochPlan]:
         """The epoch that asks next."""
@@ -202,8 +206,9 @@ class Crowd:
     def scores(self) -> ColumnScores:
         """Normal scores of what varies, by the shares that are known: mean 0 and variance 1."""
         numbers, windows, tables = [], [], []
-        for column, window, shares in zip(self.columns, self.windows, self.shares, strict=True):
-            if not column.levels and shares[:POINTS].max() < _CONSTANT:
+        known = zip(self.columns, self.windows, self.shares, self.errors, strict=True)
+        for column, window, shares, error in known:
+            if not column.levels and shares[:POINTS].max() < min(_CONSTANT, 1 - 4 * error):
                 own = shares[:POINTS] / shares[:POINTS].sum()
                 table = ndtri(np.clip(np.cumsum(own) - own / 2, 0.005, 0.995))
                 table = table - own @ table
@@ -230,8 +235,8 @@ class Crowd:
 
     def after(self, release: Release, generator: np.random.Generator) -> "Crowd":
         """With what an epoch told of its contexts; with a pool where that was the last step."""
-        count = release.participants
-        told = replace(self, waiting=0, users=self.users + count, epochs=self.epochs + 1)
+        users = self.users + release.participants
+        told = replace(self, waiting=0, users=users, epochs=self.epochs + 1)
         if isinstance(release.plan.features, ColumnScores):
             return told._with_dependence(release)._settled(generator)
         told = told._with_shares(release)
@@ -248,13 +253,13 @@ class Crowd:
         windows, shares, errors = self.windows.copy(), self.shares.copy(), self.errors.copy()
         places = {column.start: place for place, column in enumerate(self.columns)}
         noise, begin = layout.deviation("counts") / release.participants, 0
-        for (start, levels, _), window in zip(features.places, features.windows, strict=True):
+        for (start, _, _), window in zip(features.places, features.windows, strict=True):
             place = places[int(start)]
             cells = self.columns[place].cells
             seen = release.vector[begin : begin + cells] / release.participants
-            found, error = shares_of(seen, noise, release.participants, 0 if levels else POINTS)
-            windows[place], shares[place], errors[place] = window, 0.0, error
-            shares[place, :cells], begin = found, begin + cells
+            windows[place], shares[place] = window, 0.0
+            shares[place, :cells], begin = on_simplex(seen), begin + cells
+            errors[place] = sqrt(noise**2 + 1 / (cells * release.participants))
         return replace(self, windows=windows, shares=shares, errors=errors)
 
     def _with_dependence(self, release: Release) -> "Crowd":
@@ -283,8 +288,8 @@ class Crowd:
         """How much of a normal variable its score keeps: ``E[g score(value(g))]``."""
         normal = ndtri((np.arange(512) + 0.5) / 512)
         values = self._numbers(np.tile(normal[:, None], features.rank), features)
-        scores = ColumnScores(np.arange(features.rank), features.windows, features.tables)
-        return np.asarray(np.maximum(normal @ scores.whitened(values) / 512, 0.2))
+        scores = replace(features, numbers=np.arange(features.rank)).whitened(values)
+        return np.asarray(np.maximum(normal @ scores / 512, 0.2))
 
     def _numbers(self, normal: FloatArray, features: ColumnScores) -> FloatArray:
         """The numbers of a row by the normal variables behind them, each by itself."""
@@ -304,24 +309,19 @@ class Crowd:
     def _settled(self, generator: np.random.Generator) -> "Crowd":
         """With the pool: rows of the copula, and some that fill the ranges."""
         assert isinstance(self.declared, ContextPool)
-        rows = self._rows(generator)
-        even = self.declared.rows
-        weights = np.concatenate(
-            [np.full(len(rows), (1 - _EVEN) / len(rows)), np.full(len(even), _EVEN / len(even))]
-        )
-        pool = ContextPool(
-            np.concatenate([rows, even]), weights / weights.sum(), self.declared.schema
-        )
+        rows, even = self._rows(generator), self.declared.rows
+        shares = np.array([(1 - _EVEN) / len(rows), _EVEN / len(even)])
+        weights = np.repeat(shares, [len(rows), len(even)])
+        pool = ContextPool(np.concatenate([rows, even]), weights, self.declared.schema)
         return replace(self, step="over", pool=pool)
 
     def _rows(self, generator: np.random.Generator) -> FloatArray:
         """Made-up rows that follow the shares and the correlations."""
         features = self.scores
-        size = features.rank
-        known = np.eye(size) if self.correlations is None else self.correlations
+        known = np.eye(features.rank) if self.correlations is None else self.correlations
         values, vectors = np.linalg.eigh(known)
         root = vectors * np.sqrt(np.maximum(values, 0.0))
-        normal = generator.standard_normal((_ROWS, size)) @ root.T
+        normal = generator.standard_normal((_ROWS, len(known))) @ root.T
         spare = generator.random((_ROWS, len(self.columns), 2))
         numbers = self._numbers(normal, features)
         place_of = {int(number): place for place, number in enumerate(features.numbers)}
@@ -358,7 +358,7 @@ class Crowd:
 
     def state(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
         """As JSON values and arrays; what was declared is kept by the problem."""
-        plain = ("step", "waiting", "users", "epochs", "zooms", "correlation_error")
+        plain = ("step", "waiting", "users", "epochs", "zooms", "correlation_error", "lived")
         values = {name: getattr(self, name) for name in plain} | {"lengths": list(self.lengths)}
         arrays = {name: getattr(self, name) for name in ("windows", "shares", "errors")}
         if self.correlations is not None:

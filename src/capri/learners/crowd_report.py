@@ -166,7 +166,7 @@ def _together(crowd: Crowd) -> Iterator[Together]:
         yield Together(one=first, other=second, correlation=float(found[place]))
 
 
-def crowd_notices(crowd: Crowd) -> tuple[Notice, ...]:
+def notices_of(crowd: Crowd) -> tuple[Notice, ...]:
     """What does not fit between what was declared and those who come, each kind once."""
     if crowd.step != "over" or not crowd.users:
         return ()

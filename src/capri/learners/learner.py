@@ -29,7 +29,7 @@ from capri.learners.codec import knowledge_from, knowledge_state
 from capri.learners.context_law import ContextLaw, left_out, too_many
 from capri.learners.context_support import ContextSupport
 from capri.learners.crowd import Crowd
-from capri.learners.crowd_report import crowd_notices
+from capri.learners.crowd_report import notices_of
 from capri.learners.dense_model import DenseModel
 from capri.learners.learning import law_after, opening_law, taken_in
 from capri.learners.messages import encoding_of, first_epoch_length, question_of, sigma_max
@@ -122,6 +122,8 @@ class PracticalLearner(Learner):
             crowd, plan = self._known.crowd.plan(self._known.problem, epoch, length)
             self._known = replace(self._known, crowd=crowd)
             return plan
+        if self._known.crowd.arrives:
+            self._settle_in(generator)
         self._widen(generator)
         others = set(self._known.pending) - {epoch}
         awaited = self._known.awaited(others)
@@ -271,20 +273,21 @@ class PracticalLearner(Learner):
         )
 
     def _meet(self, release: Release, generator: np.random.Generator) -> Lesson:
-        """Take in what an epoch told of contexts alone, and go on with the pool of it."""
+        """Take in what an epoch told of contexts alone: the next plan goes by it."""
         crowd = self._known.crowd.after(release, generator)
-        self._known = known = replace(self._known, crowd=crowd)
-        if crowd.pool is not None:
-            problem, blocks = crowd.inhabited(known.problem), isinstance(known.model, ArmsModel)
-            if known.begun:  # what was learnt by the ranges passes to the learnt pool
-                self._known = known.among(ContextLaw.trusting(ContextSupport.of(problem)))
-                self.adopt(problem, generator)
-            else:
-                options = known.options
-                fresh = PracticalLearner(problem, options, generator, blocks=blocks, crowd=crowd)
-                self._known, self._watch = fresh._known, fresh._watch
-        width = self.problem.reward_bound
-        return Lesson(width=width, active_share=1.0, notices=crowd_notices(crowd))
+        self._known = replace(self._known, crowd=crowd)
+        return Lesson(width=self.problem.reward_bound, active_share=1.0, notices=notices_of(crowd))
+
+    def _settle_in(self, generator: np.random.Generator) -> None:
+        """Go by the learnt pool; what was learnt by the ranges passes to it."""
+        known, crowd = self._known, replace(self._known.crowd, lived=True)
+        problem, blocks = crowd.inhabited(known.problem), isinstance(known.model, ArmsModel)
+        if known.begun:
+            self._known = replace(known.among(problem), crowd=crowd)
+            self.adopt(problem, generator)
+        else:
+            fresh = PracticalLearner(problem, known.options, generator, blocks=blocks, crowd=crowd)
+            self._known, self._watch = fresh._known, fresh._watch
 
     # -- lengths of epochs ------------------------------------------------------------------------
 
@@ -414,8 +417,8 @@ class PracticalLearner(Learner):
         """
         bounds = self._known.conduct.bounds
         expects = bounds is not None and bounds.masks is not None
-        here = self._known.stage.is_pool and self._known.crowd.pool is None
-        return self._stage_law() if here and not expects else None
+        away = expects or self._known.crowd.lived
+        return self._stage_law() if self._known.stage.is_pool and not away else None
 
     def estimate(self, contexts: FloatArray) -> FloatArray:
         """Posterior mean of ``f``."""

@@ -24,6 +24,7 @@ from capri.learners.belief import Belief, Believed, Block, CoefficientPrior, Squ
 from capri.learners.boundary import noise_at
 from capri.learners.change_of_basis import ChangeOfBasis
 from capri.learners.context_law import ContextLaw, Moments
+from capri.learners.context_support import ContextSupport
 from capri.learners.crowd import Crowd
 from capri.learners.drift import Drift
 from capri.learners.fit import Fit, PoolTest, Rates
@@ -128,8 +129,9 @@ class Knowledge:
         crowd = self.crowd.unheard() if self.crowd.waiting == epoch else self.crowd
         return replace(self, pending=pending, crowd=crowd)
 
-    def among(self, law: ContextLaw) -> "Knowledge":
-        """With another law of contexts; segments that were planned keep the contexts of then."""
+    def among(self, problem: Problem) -> "Knowledge":
+        """With the law of other contexts; segments that were planned keep the contexts of then."""
+        law = ContextLaw.trusting(ContextSupport.of(problem))
         pending = {
             epoch: tuple(replace(each, stage=replace(each.stage, is_pool=False)) for each in own)
             for epoch, own in self.pending.items()
