@@ -88,7 +88,7 @@ POLICIES: dict[str, dict[str, Any]] = {
     | {"limits": _LIMITS, "kernel": "auto", "actions": 12},
     "limits, late": _PRACTICAL | {"limits": _LIMITS, "reward_wait": 6},
     "told beforehand": _PRACTICAL | {"prior": _ROWS},
-    "crowd": _PRACTICAL | {"contexts": _RANGES, "rank_tolerance": 0.1, "first_epoch": 4},
+    "crowd": _PRACTICAL | {"contexts": _RANGES, "rank_tolerance": 0.1, "first_epoch": 2},
     "crowd, auto, late": _PRACTICAL
     | {"contexts": _RANGES, "first_epoch": 4, "kernel": "auto", "reward_wait": 6},
     "crowd, named": _PRACTICAL

@@ -314,9 +314,9 @@ MUTANTS: list[tuple[Plant, str, str]] = [
     (show_how_many_take_part, "paper, users", "inside"),
     (refuse_empty_sets, "limits", "error"),
     (plan_by_sets, "limits", "law"),
-    (make_up_rows_from_real_ones, "crowd", "explained"),
-    (count_cells_without_noise, "crowd", "explained"),
-    (take_quantiles_of_real_rows, "crowd", "explained"),
+    (make_up_rows_from_real_ones, "crowd", "explained | ledger"),
+    (count_cells_without_noise, "crowd", "explained | ledger"),
+    (take_quantiles_of_real_rows, "crowd", "explained | ledger"),
 ]
 
 

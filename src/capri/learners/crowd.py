@@ -206,20 +206,20 @@ class Crowd:
     def scores(self) -> ColumnScores:
         """Normal scores of what varies, by the shares that are known: mean 0 and variance 1."""
         numbers, windows, tables = [], [], []
-        known = zip(self.columns, self.windows, self.shares, self.errors, strict=True)
-        for column, window, shares, error in known:
-            if not column.levels and shares[:POINTS].max() < min(_CONSTANT, 1 - 4 * error):
+        columns = zip(self.columns, self.windows, self.shares, self.errors, strict=True)
+        for column, window, shares, error in columns:
+            steady = np.clip(1 - 4 * error, 0.8, _CONSTANT)
+            if not column.levels and shares[:POINTS].max() < steady:
                 own = shares[:POINTS] / shares[:POINTS].sum()
                 table = ndtri(np.clip(np.cumsum(own) - own / 2, 0.005, 0.995))
-                table = table - own @ table
+                table -= own @ table
                 numbers.append(column.start)
                 windows.append(tuple(window))
                 tables.append(table / sqrt(own @ table**2))
             for number, share in _indicators(column, shares):
                 numbers.append(number)
                 windows.append((0.0, 1.0))
-                steps = np.linspace(0.0, 1.0, POINTS)
-                tables.append((steps - share) / sqrt(share * (1 - share)))
+                tables.append((np.linspace(0, 1, POINTS) - share) / sqrt(share * (1 - share)))
         kept = slice(0, MOST_SCORES)
         return ColumnScores(
             np.array(numbers[kept], dtype=np.int64),

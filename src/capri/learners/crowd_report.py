@@ -23,6 +23,8 @@ _PAIRS = 20
 # are of levels that were not declared, or lie at an end.
 _WIDER, _HELD = 8.0, 0.96
 _UNKNOWN, _AT_AN_END = 0.1, 0.97
+# Shares with a larger error say nothing of a range.
+_VAGUE = 0.15
 # Levels that are rather names, and the largest share of one of them.
 _MANY, _RARE = 50, 0.05
 
@@ -182,6 +184,8 @@ def notices_of(crowd: Crowd) -> tuple[Notice, ...]:
                 )
             elif column.levels > _MANY and float(shares[: column.levels - 1].max()) < _RARE:
                 levels.append(f"{column.name!r} has {column.levels - 1} levels, all of them rare")
+            continue
+        if error > _VAGUE:
             continue
         own = shares[:POINTS]
         wide, narrow = column.high - column.low, float(window[1] - window[0])
