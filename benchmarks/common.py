@@ -15,6 +15,7 @@ import subprocess
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -25,10 +26,12 @@ import capri
 from capri import environments
 from capri.environments import Environment
 from capri.kernels import RBF, Kernel, Matern
+from capri_lab import surfaces
 
 ROOT = Path(__file__).resolve().parent
 RESULTS = ROOT / "results"
 FIGURES = ROOT.parent / "docs" / "figures"
+RESULTS_PAGE = ROOT.parent / "docs" / "results.md"
 DELTA = 1e-5
 
 # Okabe and Ito: distinguishable with any colour vision.
@@ -136,15 +139,15 @@ def _weak(seed: int) -> Any:
 
 
 def _hartmann(seed: int) -> Any:
-    return environments.hartmann4(context_dimension=2, seed=seed)
+    return surfaces.hartmann4(context_dimension=2, seed=seed)
 
 
 def _camel(seed: int) -> Any:
-    return environments.six_hump_camel(seed=seed)
+    return surfaces.six_hump_camel(seed=seed)
 
 
 def _michalewicz(seed: int) -> Any:
-    return environments.michalewicz(seed=seed)
+    return surfaces.michalewicz(seed=seed)
 
 
 def _bernoulli(seed: int) -> Any:
@@ -270,14 +273,16 @@ def save_json(name: str, values: object) -> None:
     (RESULTS / f"{name}.json").write_text(json.dumps(values, indent=1) + "\n")
 
 
-def publish(page: str, name: str, text: str) -> None:
-    """Replace what stands between ``<!-- name -->`` and ``<!-- /name -->`` on a page of docs/."""
-    path = ROOT.parent / "docs" / page
-    before, opening, rest = path.read_text().partition(f"<!-- {name} -->")
+def publish(name: str, text: str) -> None:
+    """Replace the table ``<!-- name -->`` of docs/results.md, and say the commit and the day."""
+    before, opening, rest = RESULTS_PAGE.read_text().partition(f"<!-- {name} -->")
     _, closing, after = rest.partition(f"<!-- /{name} -->")
     if not (opening and closing):
-        raise SystemExit(f"docs/{page} has no place for the table {name}")
-    path.write_text(f"{before}{opening}\n{text}{closing}{after}")
+        raise SystemExit(f"docs/results.md has no place for the table {name}")
+    describe = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    commit = subprocess.run(describe, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    stamp = f"*Commit `{commit.strip()}`, {datetime.now(UTC):%Y-%m-%d}.*"
+    RESULTS_PAGE.write_text(f"{before}{opening}\n{stamp}\n\n{text.rstrip()}\n{closing}{after}")
 
 
 def save_panels(figure: Any, name: str, *, columns: int = 3) -> None:

@@ -52,6 +52,7 @@ def timed(url: str, folder: Path, epochs: int) -> None:
         ledger.add_population("people", BUDGET)
         charge = Charge.of(BUDGET, gaussian=True, pure=True)
         held = Reservation(ledger, "people", "source", charge, kind="policy")
+        held.hold()
         released: list[ReleaseEvent] = []
         for label, first in (("new", 1), (f"{ENTRIES:,} entries", ENTRIES // 2)):
             while len(released) + 1 < first:

@@ -23,6 +23,7 @@ from capri.kernels import Matern
 from capri.local.simulator import DeviceSimulator
 from capri.local.wire import pack
 from capri.privacy.sphere import sphere as sphere_for
+from capri_lab import surfaces
 
 FIRST_SEED = 2000
 ROUNDS = 10**6
@@ -118,7 +119,7 @@ MODELS = ("local", "shuffle", "joint")
 def early(problem: str, epsilon: float, rounds: int, seed: int) -> dict[str, float]:
     """A short run of devices; Hartmann-4 has two columns of contexts and a rougher kernel."""
     if problem == "hartmann4":
-        environment = capri.environments.hartmann4(seed=seed)
+        environment = surfaces.hartmann4(seed=seed)
         kernel = Matern(nu=2.5, lengthscale=0.8)
     else:
         kernel = KERNELS[problem]

@@ -1,4 +1,4 @@
-"""Write results/local.json into docs/local.md."""
+"""Write results/local.json into docs/results.md."""
 
 import json
 from textwrap import fill
@@ -106,15 +106,15 @@ def model_table(rows: list[dict[str, Any]]) -> str:
 
 def publish(results: dict[str, Any]) -> None:
     if results.get("regret"):
-        common.publish("local.md", "regret", regret_table(results["regret"]))
+        common.publish("devices: regret", regret_table(results["regret"]))
     if results.get("start"):
-        common.publish("local.md", "start", start_table(results["start"]))
+        common.publish("devices: start", start_table(results["start"]))
     if results.get("shuffle"):
-        common.publish("local.md", "shuffle", model_table(results["shuffle"]))
+        common.publish("devices: shuffle", model_table(results["shuffle"]))
     if results.get("late"):
-        common.publish("local.md", "late", late_table(results["late"]))
+        common.publish("devices: late", late_table(results["late"]))
     if results.get("speed"):
-        common.publish("local.md", "speed", speed_text(results["speed"]))
+        common.publish("devices: speed", speed_text(results["speed"]))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ everywhere; regret per round divided by that of uniform play. The rival's settin
 row on the very functions it is measured on; ``keep`` takes it from the last results. Runs longer
 than ``--longest``, and those for which no time is left, are taken from the last results, too, and
 marked where their code is older.
-Writes results/regret.json, docs/figures/regret.png and the table in docs/performance.md.
+Writes results/regret.json, docs/figures/regret.png and the table in docs/results.md.
 """
 
 import argparse
@@ -224,7 +224,7 @@ def main() -> None:
     arguments = parser.parse_args()
     results = measure(arguments.functions, arguments.rival, arguments.longest, arguments.minutes)
     common.save_json("regret", results)
-    common.publish("performance.md", "regret", table(results))
+    common.publish("regret", table(results))
     common.save_figure(draw(results), "regret")
 
 

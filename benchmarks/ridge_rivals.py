@@ -4,7 +4,7 @@
     python benchmarks/ridge_rivals.py --again AdaSSP        # plays a method's cells again
     python benchmarks/ridge_rivals.py --sets fair --methods AdaSSP TukeyEM --epsilons 1
     python benchmarks/ridge_rivals.py --play none           # tables and pictures of what is stored
-    python benchmarks/ridge_rivals.py --publish             # and writes them to docs/ridge.md
+    python benchmarks/ridge_rivals.py --publish             # and writes them to docs/results.md
 
 A cell is a set, a number of rows to learn from, a method, epsilon and a split; its row is appended
 to results/ridge_rivals.jsonl as soon as it is played, so a run may be stopped at any time. Error:
@@ -108,7 +108,7 @@ def main() -> None:
                         help="forget cells of a method, then play it alone")  # fmt: skip
     parser.add_argument("--seconds", type=float, default=np.inf, help="start no cell after this")
     parser.add_argument("--play", choices=("missing", "none"), default="missing")
-    parser.add_argument("--publish", action="store_true", help="write the tables to docs/ridge.md")
+    parser.add_argument("--publish", action="store_true", help="write them to docs/results.md")
     chosen = parser.parse_args()
     if chosen.again:
         forget(chosen)

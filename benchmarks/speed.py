@@ -5,7 +5,7 @@
 Every measurement is a process of its own, so that memory is that of the measurement alone and the
 number of BLAS threads can be chosen. Repeats are interleaved with the product and the best of them
 counts: other processes only ever add time. Writes results/speed.json, docs/figures/speed.png and
-the table in docs/performance.md.
+the table in docs/results.md.
 """
 
 import argparse
@@ -427,7 +427,7 @@ def main() -> None:
     started = perf_counter()
     results = everything(arguments.quick)
     common.save_json("speed", results)
-    common.publish("performance.md", "speed", table(results))
+    common.publish("speed", table(results))
     common.save_figure(draw(results), "speed")
     print(table(results), f"\nall of it: {(perf_counter() - started) / 60:.1f} minutes")
     print("T = " + ", ".join(power(size) for size in results["sizes"]["rounds"]))

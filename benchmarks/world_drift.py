@@ -4,7 +4,7 @@
 
 Fresh functions (seeds 5000, 5001, ...), 50 x 50, Matern-5/2, epsilon 1, T = 1e5. Regret of the
 second half, after the change, over that of uniform play in it. Writes results/world_drift.json,
-docs/figures/world_drift.png and the table in docs/world.md.
+docs/figures/world_drift.png and the table in docs/results.md.
 """
 
 import argparse
@@ -109,5 +109,5 @@ if __name__ == "__main__":
     wanted = parser.parse_args()
     found = measure(wanted.functions)
     common.save_json("world_drift", {**common.about(), "rows": found})
-    common.publish("world.md", "drift", table(found, wanted.functions))
+    common.publish("drift", table(found, wanted.functions))
     common.save_figure(draw(found), "world_drift")

@@ -131,7 +131,7 @@ def kept(decisions: int, seed: int) -> dict[str, Any]:
             offered[:, 14] &= rows[:, 0] >= 0.5
             offered[:, 15] &= rows[:, 0] <= 0.3
         chosen, every = made.action_index, np.arange(number)
-        law = policy._course.learner.probabilities(np.nan_to_num(rows), available)
+        law = policy._learning.learner.probabilities(np.nan_to_num(rows), available)
         within = (law >= offered * floor) & (law <= ceiling) & (offered | (law == 0))
         fine = offered[every, chosen] & (made.propensity <= ceiling[chosen])
         fine &= made.propensity >= floor[chosen]
@@ -258,9 +258,9 @@ def main() -> None:
     results = measure(asked.parts, asked.functions, asked.decisions)
     if "warm" in results:
         common.save_figure(draw(results), "world-limits")
-        common.publish("world.md", "warm", warm_table(results))
+        common.publish("warm", warm_table(results))
     if "sets" in results and "kept" in results:
-        common.publish("world.md", "sets", sets_text(results))
+        common.publish("sets", sets_text(results))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
 Every row: fresh random functions (seeds 5000, 5001, ...), one run each, the defaults with the told
 kernel and epsilon 1; regret per round divided by that of uniform play, once as ``reward_bound``
 says it and once as ``reward_range``. ``--long`` adds the rows of a million rounds. Writes
-results/world_rewards.json, docs/figures/world_rewards.png and the table in docs/world.md.
+results/world_rewards.json, docs/figures/world_rewards.png and the table in docs/results.md.
 """
 
 import argparse
@@ -150,7 +150,7 @@ def main() -> None:
     arguments = parser.parse_args()
     results = measure(arguments.functions, long=arguments.long)
     common.save_json("world_rewards", results)
-    common.publish("world.md", "rewards", table(results))
+    common.publish("rewards", table(results))
     common.save_figure(draw(results), "world_rewards")
 
 

@@ -19,9 +19,9 @@ from capri.audit.plays import Scenario
 from capri.audit.scenarios import scenarios
 from capri.epoch.decide import Chooser
 from capri.epoch.encode import Encoder
-from capri.epoch.modes import ShadowSum
 from capri.epoch.problem import Problem
 from capri.epoch.rewards import RewardStatus
+from capri.epoch.shadow import ShadowSum
 from capri.errors import DataError
 from capri.joint import release
 from capri.joint.pace import Synchronous

@@ -42,7 +42,7 @@ def context(generator: np.random.Generator) -> list[float]:
     return [float(generator.choice(CONTEXTS))]
 
 
-def course(policy: Capri) -> list[tuple[Any, ...]]:
+def learning(policy: Capri) -> list[tuple[Any, ...]]:
     """All that is public of the epochs, the clock aside."""
     return [
         tuple(value for name, value in record.to_dict().items() if name != "seconds")

@@ -38,10 +38,12 @@ from audit_mutants import ABOVE, BELOW, PAPER, PURE, STEEP, noise_for_the_square
 from builders import play_epoch, small_policy, snapshot
 from capri.audit.plays import Scenario
 from capri.audit.proof import (
+    AttackResult,
     AuditResult,
     Sighting,
     Sightings,
     clopper_pearson_upper,
+    epsilon_at,
     learnt,
     prove,
     proven_epsilon,
@@ -55,6 +57,7 @@ from capri.privacy.layout import MECHANISMS, Norm
 from capri.privacy.noise import SecureNoise
 from capri.privacy.products import ProductLayout
 from capri.streams import Streams
+from second_opinion import their_epsilon
 
 EPSILON, CLAIM = 4.0, 0.92493
 SURE = 0.99999
@@ -230,6 +233,35 @@ def test_honest_pipeline_passes_and_wastes_little() -> None:
         assert abs(world.std() - 1) < 5 / sqrt(2 * runs)
     assert abs(attack.high.mean() - attack.low.mean() - 0.9975 * CLAIM) < 5 * sqrt(2 / runs)
     assert abs(attack.high.mean() + attack.low.mean()) < 5 * sqrt(2 / runs)
+    assert_others_agree(attack, result, 1 - SURE)
+
+
+def assert_others_agree(attack: AttackResult, result: AuditResult, error: float) -> None:
+    """The bound of another auditor on the same scores, at the same threshold and in both worlds.
+
+    It bounds the two rates of errors by themselves, ours their mean, so ours is a little higher:
+    by at most twice what either interval is wide, about ``log`` of the share of errors.
+    """
+    theirs = their_epsilon(attack.low, attack.high, error, result.delta)
+    ours = epsilon_at(attack.low, attack.high, error, result.delta)
+    assert ours - 8 / sqrt(attack.trials) < theirs <= ours <= result.epsilon
+
+
+@pytest.mark.parametrize(("share", "passes"), [(1.0, True), (0.25, False)])
+def test_an_auditor_that_others_wrote_comes_to_the_same_verdict(share: float, passes: bool) -> None:
+    """The same scores of a perfect release, and of one with a quarter of the noise (seeded)."""
+    generator, runs, error = np.random.default_rng(11), 2_000, 1e-3
+    shift = CLAIM / share / 2
+    low, high = generator.normal(-shift, size=runs), generator.normal(shift, size=runs)
+    assert (proven_mu(low, high, error) <= CLAIM) is passes
+    theirs = max(their_epsilon(low, high, error / 2, 1e-5, least) for least in (0.0, 1.5))
+    assert (theirs <= EPSILON) is passes
+    for epsilon in (1.0, 2.0, 4.0):
+        worlds = laplace_worlds(generator, epsilon / share, runs)
+        ours = proven_epsilon(*worlds, error)
+        theirs = max(their_epsilon(*worlds, error / 3, 0.0, least) for least in (0.0, 0.5, 0.9))
+        assert (ours <= epsilon) is (theirs <= epsilon) is passes
+        assert passes is False or 0.6 * ours < theirs < ours + 0.05
 
 
 @pytest.mark.parametrize(
@@ -293,6 +325,7 @@ def test_most_of_the_claim_is_proven_in_a_late_epoch() -> None:
     assert result.proven >= 0.87 * CLAIM
     # The estimator that knows no plan agrees, with half of the runs to go by.
     assert 0.75 * CLAIM <= result.attacks[0].learnt <= CLAIM
+    assert_others_agree(result.attacks[0], result, 1 - SURE)
 
 
 @pytest.mark.slow
@@ -307,6 +340,9 @@ def test_most_of_a_pure_epsilon_is_proven() -> None:
     assert result.passed
     assert (result.epsilon, result.delta, result.claimed) == (2.0, 0.0, 2.0)
     assert 0.85 * 2.0 <= result.proven <= 2.0
+    (attack,) = result.attacks
+    theirs = their_epsilon(attack.low, attack.high, 0.001, 0.0, 0.9)
+    assert 0.8 * result.proven <= theirs <= 2.0
 
 
 # What two worlds differ by, as a share of the claim, and runs in each: as many as ``capri audit``

@@ -17,8 +17,7 @@ import capri.forecast.run  # loaded before a test replaces what it imports
 from capri.audit.proof import AttackResult, AuditResult
 from capri.audit.scenarios import audit_policy as audit
 from capri.cli import app
-from capri.cli.simulate import ENVIRONMENTS, KERNELS
-from capri.environments import ENVIRONMENT_NAMES
+from capri.cli.simulate import KERNELS
 from capri.kernels import KERNEL_NAMES
 from capri.local.simulator import DeviceSimulator
 from capri.players import ContestRun, finding, price_of_trust
@@ -166,7 +165,6 @@ def test_json_to_a_device_leaves_the_device() -> None:
         (("simulate", "--policy", "uniform", "--preset", "paper"), "leave out --preset, of capri"),
         (("simulate", "--epsilon=-inf"), "epsilon must be positive and finite, got -inf"),
         (("simulate", "--kernel", "rfb"), f"kernel must be one of {KERNELS}, got 'rfb'"),
-        (("simulate", "--env", "mars"), f"environment must be one of {ENVIRONMENTS}, got 'mars'"),
         (("simulate", "--actions", "0"), "actions must be a whole number of 1 or more, got 0"),
         (("simulate", "--actions", "1"), "every action is equally good here"),
         (
@@ -676,7 +674,6 @@ def test_noise_without_a_delta() -> None:
 
 
 def test_help_names_what_the_catalogues_know() -> None:
-    assert ENVIRONMENTS.split(", ") == list(ENVIRONMENT_NAMES)
     assert KERNELS.split(", ") == list(KERNEL_NAMES)
 
 

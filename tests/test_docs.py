@@ -3,11 +3,13 @@
 import json
 import re
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 import capri
+import write_reference
 
 ROOT = Path(__file__).parents[1]
 
@@ -16,33 +18,16 @@ def blocks(page: str) -> list[str]:
     return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), flags=re.DOTALL)
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        "README.md",
-        "docs/quickstart.md",
-        "docs/auto.md",
-        "docs/explain.md",
-        "docs/forecast.md",
-        "docs/schema.md",
-        "docs/local.md",
-        "docs/aggregate.md",
-        "docs/rivals.md",
-        "docs/ridge.md",
-        "docs/datasets.md",
-        "docs/real.md",
-        "docs/experiments.md",
-        "docs/certificate.md",
-        "docs/report.md",
-        "docs/store.md",
-        "docs/ledger.md",
-        "docs/world.md",
-        "docs/tutorials/engineer.md",
-        "docs/tutorials/device.md",
-        "docs/tutorials/data-scientist.md",
-        "docs/tutorials/researcher.md",
-    ],
+GENERATED = {ROOT / "docs" / "reference" / name for name in write_reference.FILES}
+PAGES = sorted(
+    str(page.relative_to(ROOT))
+    for page in {*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")} - GENERATED
+    if blocks(str(page.relative_to(ROOT)))
+    and page.name != "service.md"  # asks a service: tests/service/test_docs.py
 )
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_examples_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of a page share their names, as a reader would type them one after the other."""
     monkeypatch.chdir(tmp_path)
@@ -55,7 +40,7 @@ def test_examples_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 EXAMPLES = [
     *ROOT.glob("*.md"),
-    *ROOT.glob("docs/*.md"),
+    *(set(ROOT.glob("docs/**/*.md")) - GENERATED),
     *ROOT.glob("clients/*/README.md"),
     *ROOT.glob("examples/**/*.py"),
     *ROOT.glob("examples/**/*.toml"),
@@ -94,12 +79,12 @@ def test_clock_hides_no_visit() -> None:
             policy.act([0.0])
         lengths.append((policy.epochs[0].length, policy.ledger.events[0].participants))
     assert lengths == [(40, 40), (41, 41)]
-    assert "**No mode hides it.**" in (ROOT / "docs" / "privacy.md").read_text()
+    assert "**No mode hides it.**" in (ROOT / "docs" / "explanation" / "privacy.md").read_text()
 
 
 @pytest.mark.parametrize(
     "page",
-    [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("docs/tutorials/*.md")],
+    sorted({*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")} - GENERATED),
     ids=lambda p: p.name,
 )
 def test_links_lead_somewhere(page: Path) -> None:
@@ -109,9 +94,11 @@ def test_links_lead_somewhere(page: Path) -> None:
             continue
         path, _, anchor = target.partition("#")
         file = (page.parent / path) if path else page
-        assert file.exists(), target
+        generated = file.resolve() in GENERATED
+        assert file.exists() or generated, target
         if anchor:
-            headings = re.findall(r"^#+ (.+)$", file.read_text(), flags=re.MULTILINE)
+            text = write_reference.pages()[file.name] if generated else file.read_text()
+            headings = re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)
             slugs = [re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings]
             assert anchor in slugs, target
 
@@ -119,8 +106,8 @@ def test_links_lead_somewhere(page: Path) -> None:
 @pytest.mark.parametrize(
     ("page", "options"),
     [
-        ("docs/privacy.md", []),
-        ("docs/local.md", ["--local", "--dimension", "50", "--epsilon", "0.5,1,2,4,8"]),
+        ("docs/explanation/privacy.md", []),
+        ("docs/explanation/local.md", ["--local", "--dimension", "50", "--epsilon", "0.5,1,2,4,8"]),
     ],
 )
 def test_noise_table_is_what_the_command_prints(page: str, options: list[str]) -> None:
@@ -137,7 +124,7 @@ def test_noise_table_is_what_the_command_prints(page: str, options: list[str]) -
 
 def test_regret_of_devices_is_what_was_measured() -> None:
     """Every row of the benchmark stands on the page as measured, and below its bar."""
-    text = (ROOT / "docs/local.md").read_text()
+    text = (ROOT / "docs/results.md").read_text()
     rows = json.loads((ROOT / "benchmarks/results/local.json").read_text())["regret"]
     names = {"matern": "Matern-5/2, lengthscale 0.3", "rbf 0.6": "RBF, lengthscale 0.6"}
     assert len(rows) == 6
@@ -149,10 +136,46 @@ def test_regret_of_devices_is_what_was_measured() -> None:
         assert row["functions"] >= 10
 
 
+@pytest.mark.parametrize(
+    ("benchmark", "function", "file", "key"),
+    [
+        ("regret", "table", "regret", ""),
+        ("ablation", "table", "ablation", ""),
+        ("speed", "table", "speed", ""),
+        ("arena_table", "table", "arena", "results"),
+        ("local_table", "start_table", "local", "start"),
+        ("local_table", "model_table", "local", "shuffle"),
+        ("local_table", "speed_text", "local", "speed"),
+        ("world_rewards", "table", "world_rewards", ""),
+        ("world_limits", "warm_table", "world_limits", ""),
+        ("world_limits", "sets_text", "world_limits", ""),
+    ],
+)
+def test_tables_of_results_are_those_of_their_benchmarks(
+    benchmark: str, function: str, file: str, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Line by line what the benchmark writes of its stored numbers: nobody edits a figure."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    stored = json.loads((ROOT / f"benchmarks/results/{file}.json").read_text())
+    drawn = getattr(import_module(benchmark), function)(stored[key] if key else stored)
+    page = (ROOT / "docs/results.md").read_text().splitlines()
+    assert [line for line in drawn.strip().splitlines() if line not in page] == []
+
+
+def test_every_table_of_results_says_its_commit_and_day() -> None:
+    page = (ROOT / "docs/results.md").read_text()
+    sections = page.split("\n## ")[1:]
+    assert len(sections) > 10
+    for section in sections:
+        assert re.search(r"[Cc]ommit `[0-9a-f]{7,9}(-dirty)?`, \d{4}-\d\d-\d\d", section), section[
+            :60
+        ]
+
+
 def test_table_of_promises_is_that_of_the_classes() -> None:
     from capri_lab.rivals.catalogue import BY_NAME
 
-    page = (ROOT / "docs/rivals.md").read_text()
+    page = (ROOT / "docs/explanation/rivals.md").read_text()
     for name, kind in BY_NAME.items():
         promise = kind.promise
         if promise.model == "none":
@@ -163,14 +186,14 @@ def test_table_of_promises_is_that_of_the_classes() -> None:
 
 
 def test_every_test_that_a_proof_names_exists() -> None:
-    """docs/privacy.md proves its theorem in steps that each name what checks them."""
-    text = (ROOT / "docs/privacy.md").read_text()
+    """docs/explanation/privacy.md proves its theorem in steps that each name what checks them."""
+    text = (ROOT / "docs/explanation/privacy.md").read_text()
     named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", text)
     assert len(named) > 15
     for file, test in named:
         assert (ROOT / file).is_file(), file
         assert not test or f"def {test}(" in (ROOT / file).read_text(), f"{file}::{test}"
-    proof = text[text.index("### Proof, and the test") : text.index("### The price of integers")]
+    proof = text[text.index("### Proof, and the test") : text.index("## One message, one gate")]
     steps = re.split(r"^\*\*\d+\. ", proof, flags=re.MULTILINE)[1:]
     assert len(steps) == 10
     assert all("*Test" in step for step in steps), "a step without a test"

@@ -7,16 +7,10 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from capri.environments import (
-    TabularEnvironment,
-    environment_by_name,
-    hartmann6,
-    random_rkhs,
-    tabulate,
-)
+from capri.environments import TabularEnvironment, random_rkhs, tabulate
 from capri.errors import ConfigurationError, ShapeError
 from capri.kernels import RBF, Linear
-from capri.surfaces import (
+from capri_lab.surfaces import (
     BRANIN,
     CAMEL,
     HARTMANN4,
@@ -24,6 +18,8 @@ from capri.surfaces import (
     MICHALEWICZ,
     STYBLINSKI_TANG,
     Surface,
+    environment_by_name,
+    hartmann6,
 )
 
 SURFACES = [

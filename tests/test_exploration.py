@@ -11,7 +11,7 @@ from scipy.stats import chi2
 
 import capri
 from capri.epoch.decide import LawTable
-from capri.epoch.play import Conduct, Law, ThompsonLaw, UniformLaw
+from capri.epoch.play import BehaviourPolicy, Law, ThompsonLaw, UniformLaw
 from capri.features import Basis, greedy_basis
 from capri.kernels import Matern
 
@@ -210,7 +210,7 @@ def test_propensities_are_the_law_and_the_law_is_played(
     # Little is ruled out at so small an epsilon, whatever the last bits of a processor are.
     policy = trained_policy(budget=capri.Budget(epsilon=0.02, delta=1e-5), limits=limits)
     policy.act(CONTEXTS[0])  # opens the epoch
-    law = policy._course.learner.probabilities(contexts)
+    law = policy._learning.learner.probabilities(contexts)
     assert (law.max(axis=1) < 1).any(), "premise: there is something to draw"
     row = np.repeat(np.arange(len(contexts)), 3000)
     decisions = policy.act_many(contexts[row])
@@ -229,7 +229,7 @@ def test_thompson_law_is_drawn_from_the_posterior() -> None:
     """Scale 1 and 4000 draws: the law's frequencies are those of fresh posterior draws. Two
     multinomials of 4000 in each of six contexts: chi-squared, false alarm 1e-6 each."""
     policy = trained_policy(thompson_scale=1.0, draws=4000)
-    learner = policy._course.learner
+    learner = policy._learning.learner
     policy.act(CONTEXTS[0])
     law = learner.probabilities(CONTEXTS)
     state = learner.known.posterior  # type: ignore[attr-defined]
@@ -248,10 +248,10 @@ def test_thompson_law_is_drawn_from_the_posterior() -> None:
 def test_smaller_thompson_scale_explores_less() -> None:
     """Under one and the same belief."""
     entropies = []
-    known: Any = trained_policy(draws=500)._course.learner.known  # type: ignore[attr-defined]
+    known: Any = trained_policy(draws=500)._learning.learner.known  # type: ignore[attr-defined]
     for scale in (0.1, 0.7, 3.0):
         options = replace(known.options, thompson_scale=scale)
         drawn = replace(known.model, options=options).law(known, 500, np.random.default_rng(0))
-        law = Conduct(known.problem.actions, drawn).probabilities(CONTEXTS)
+        law = BehaviourPolicy(known.problem.actions, drawn).probabilities(CONTEXTS)
         entropies.append(float(-np.sum(law * np.log(np.maximum(law, 1e-12)))))
     assert entropies[0] < entropies[1] < entropies[2]

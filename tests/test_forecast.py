@@ -142,7 +142,7 @@ def test_epochs_are_those_of_the_policy() -> None:
     for epsilon in (1.0, 4.0):
         epochs = found.epochs_of(epsilon)
         policy = configured(budget=capri.Budget(epsilon=epsilon, delta=1e-5))
-        lengths = [policy._course._schedule.length(epoch.epoch) for epoch in epochs]
+        lengths = [policy._learning._schedule.length(epoch.epoch) for epoch in epochs]
         assert [epoch.length for epoch in epochs] == lengths
         assert [epoch.rounds for epoch in epochs] == np.cumsum(lengths).tolist()
         assert epochs[-1].rounds <= 1000

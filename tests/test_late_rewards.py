@@ -345,7 +345,7 @@ def test_restart_after_a_change_of_law_counts_what_is_left(
     assert len(open_epoch(policy).segments) > 1, "premise"
     policy.save(tmp_path / "policy.capri")
     policy = Capri.load(tmp_path / "policy.capri")
-    learner: Any = policy._course.learner
+    learner: Any = policy._learning.learner
     assert set(learner.known.pending) == {policy.plan().epoch}
     assert open_epoch(policy).counts[:-1] == (0,) * (len(open_epoch(policy).segments) - 1)
     for _ in range(5):

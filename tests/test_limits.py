@@ -176,12 +176,12 @@ def test_the_plan_expects_the_law_that_sets_make() -> None:
     chance = {"control": 0.9, "costly": 0.5, "new": 0.3}
     policy = limited(capri.Limits(ceiling={"costly": 0.6}, availability=chance))
     plain = limited(capri.Limits(ceiling={"costly": 0.6}))
-    conduct = policy._course.learner.conduct()  # type: ignore[attr-defined]
+    behaviour = policy._learning.learner.behaviour()  # type: ignore[attr-defined]
     np.testing.assert_array_equal(policy.probabilities(CONTEXTS), plain.probabilities(CONTEXTS))
     rng = np.random.default_rng(0)
     sets = rng.random((20_000, 4)) < [0.9, 0.5, 1.0, 0.3]
-    law = conduct.probabilities(np.zeros((20_000, 1)), sets).mean(axis=0)
-    np.testing.assert_allclose(conduct.expected(np.zeros((1, 1)))[0], law, atol=0.02)
+    law = behaviour.probabilities(np.zeros((20_000, 1)), sets).mean(axis=0)
+    np.testing.assert_allclose(behaviour.expected(np.zeros((1, 1)))[0], law, atol=0.02)
 
 
 def test_expected_sets_take_the_bias_out() -> None:
@@ -252,7 +252,7 @@ def test_devices_keep_limits() -> None:
     )
     bundle = open_bundle(server.bundle())
     np.testing.assert_array_equal(
-        bundle.conduct.probabilities(CONTEXTS), server.probabilities(CONTEXTS)
+        bundle.behaviour.probabilities(CONTEXTS), server.probabilities(CONTEXTS)
     )
     client = capri.LocalClient(server.bundle(), capri.Budget(epsilon=2.0))
     for context in (0.0, float("nan")):

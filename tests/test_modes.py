@@ -8,9 +8,9 @@ import pytest
 import capri
 from builders import small_policy
 from capri import Budget, Capri, ConfigurationError, ContextPool, RewardStatus, VisitStatus
-from capri.epoch.modes import WEIGHT_BOUND, ShadowSum
 from capri.epoch.problem import checked_problem
 from capri.epoch.rewards import RewardScale
+from capri.epoch.shadow import WEIGHT_BOUND, ShadowSum
 from capri.errors import BudgetError, ShapeError
 from capri.privacy.budget import UserLimit
 from capri.privacy.ledger import SHADOW

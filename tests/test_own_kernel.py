@@ -9,8 +9,7 @@ import pytest
 
 import capri
 from capri.errors import CapriError, ConfigurationError
-from capri.kernels import RBF, Kernel, from_dict, register
-from capri.kernels.own import BY_TYPE
+from capri.kernels import BY_TYPE, RBF, Kernel, from_dict, register
 
 ROWS = np.linspace(0, 1, 8)[:, None]
 
@@ -31,6 +30,7 @@ class Periodic(Kernel):
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
     before = dict(BY_TYPE)
+    BY_TYPE.pop("Periodic", None)  # the example of ``register`` may have been run in this process
     yield
     BY_TYPE.clear()
     BY_TYPE.update(before)

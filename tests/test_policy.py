@@ -538,7 +538,7 @@ def _unit_noise(policy: capri.Capri, folder: Path) -> np.ndarray:
     policy.act_many(draw_contexts(0, policy.remaining))
     _, plan = plan_state(policy.plan())
     policy.close_epoch()
-    weights = policy._course.learner.state()[1]["release.0.weights"]
+    weights = policy._learning.learner.state()[1]["release.0.weights"]
     released = np.linalg.solve(plan["plan.transform"] @ plan["plan.whitening"], weights)
     record = policy.epochs[0]
     assert len(released) == record.rank

@@ -15,7 +15,7 @@ import pytest
 
 import capri
 from builders import PURE
-from capri.epoch.modes import ShadowSum
+from capri.epoch.shadow import ShadowSum
 from capri.errors import ConfigurationError
 from capri.privacy.layout import Layout, Norm
 

@@ -120,7 +120,7 @@ def test_a_saved_policy_goes_on_to_the_bit(tmp_path: Path) -> None:
     both = [capri.simulate(each, world, 3_000, seed=2).ratio for each in (policy, loaded)]
     assert both[0] == both[1]
     assert (policy.estimate(world.contexts) == loaded.estimate(world.contexts)).all()
-    assert policy._course.learner.known.belief.ends
+    assert policy._learning.learner.known.belief.ends
 
 
 def test_devices_know_the_range() -> None:

@@ -5,10 +5,11 @@ import pytest
 
 import capri
 from capri.simulation import UniformPlay
+from capri_lab.surfaces import branin
 
 
 def played(budget: capri.Budget | None) -> capri.SimulationResult:
-    world = capri.environments.branin(contexts=6, actions=5, seed=0)
+    world = branin(contexts=6, actions=5, seed=0)
     policy = capri.Capri(
         kernel=capri.kernels.RBF(lengthscale=0.3),
         actions=world.actions,
@@ -39,7 +40,7 @@ def test_the_picture_holds_the_run(private: bool) -> None:
 
 
 def test_a_policy_without_epochs_has_one_panel() -> None:
-    world = capri.environments.branin(contexts=6, actions=5, seed=0)
+    world = branin(contexts=6, actions=5, seed=0)
     player = UniformPlay(actions=world.actions, horizon=50, simulation_seed=0)
     (panel,) = capri.simulate(player, world, 50).plot().axes
     assert panel.lines[1].get_ydata()[0] == 0.0

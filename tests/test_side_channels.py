@@ -142,10 +142,10 @@ def everything_shown(policy: capri.Capri, decisions: list[capri.Decision]) -> li
         policy._gate,
         policy._streams,
         policy._gate._source,
-        policy._course.learner,
+        policy._learning.learner,
         policy._problem,
         policy.plan(),
-        policy._course,
+        policy._learning,
         policy._engine.state,
     ]
     return [text for thing in objects for text in (repr(thing), str(thing), f"{thing}")]

@@ -101,7 +101,8 @@ except ImportError as problem:
     print(problem)
 print(capri.__file__)
 """
-    code = [blocks("docs/quickstart.md")[0], *blocks("docs/local.md")[:3], checks]
+    start = blocks("README.md")[0]
+    code = [start, *blocks("docs/explanation/local.md")[:3], checks]
     (folder / "quickstart.py").write_text("\n".join(code))
     printed = run(programs / "python", "-I", "quickstart.py", cwd=folder)
     extras, problem, place = printed.splitlines()

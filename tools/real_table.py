@@ -1,4 +1,4 @@
-"""Write the tables of docs/real.md: the problems, and what the study real found on them.
+"""Write the table of real problems (docs/reference/datasets.md) and that of results on them.
 
     python tools/real_table.py [build/real]
 
@@ -7,9 +7,11 @@ Whether somebody is better is decided seed by seed: all players meet the same us
 between the two marks of a table is replaced, nothing else.
 """
 
+import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from math import sqrt
 from pathlib import Path
 from statistics import fmean, stdev
@@ -21,7 +23,8 @@ from capri_lab.datasets import environment_by_name
 from capri_lab.datasets.real import CHECK_NAMES, LISTED_NAMES, PROBLEMS
 from capri_lab.experiments import read_results
 
-PAGE = Path(__file__).parents[1] / "docs" / "real.md"
+DOCS = Path(__file__).parents[1] / "docs"
+PAGE, RESULTS = DOCS / "reference" / "datasets.md", DOCS / "results.md"
 OURS, TOLD, FIXED = "capri-joint", "capri, suggested kernel", "best-fixed"
 HORIZONS = {10_000: "1e4", 100_000: "1e5"}
 
@@ -153,16 +156,19 @@ def with_table(page: str, mark: str, table: str) -> str:
     before, _, rest = page.partition(start)
     _, _, after = rest.partition(end)
     if not rest or not after:
-        raise SystemExit(f"docs/real.md has no marks {start.strip()} and {end.strip()}")
+        raise SystemExit(f"the page has no marks {start.strip()} and {end.strip()}")
     return f"{before}{start}{table}{end}{after}"
 
 
 def main(arguments: Sequence[str]) -> None:
     """Both tables; that of results only where a folder of them is given."""
-    page = with_table(PAGE.read_text(), "problems", problem_table())
+    PAGE.write_text(with_table(PAGE.read_text(), "problems", problem_table()))
     if arguments:
-        page = with_table(page, "results", result_table(read_results(arguments[0]).records))
-    PAGE.write_text(page)
+        describe = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+        commit = subprocess.run(describe, cwd=DOCS, capture_output=True, text=True, check=True)
+        stamp = f"*Commit `{commit.stdout.strip()}`, {datetime.now(UTC):%Y-%m-%d}.*\n\n"
+        table = stamp + result_table(read_results(arguments[0]).records)
+        RESULTS.write_text(with_table(RESULTS.read_text(), "real problems", table))
 
 
 if __name__ == "__main__":

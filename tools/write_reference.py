@@ -5,6 +5,7 @@ What the code does not describe is an error here, so nothing public stays withou
 """
 
 from collections.abc import Iterator
+from dataclasses import fields
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -170,7 +171,80 @@ def _fields(schema: dict[str, Any]) -> list[str]:
     return [*rows, ""] if len(rows) > 2 else []
 
 
+# -- files and metrics ----------------------------------------------------------------------------
+
+
+def files() -> str:
+    """Every key of a policy file and of a study, and every option of the preset."""
+    from capri.learners.options import PracticalOptions
+    from capri.service.auth import ServiceLimits
+    from capri.service.tables import KEYS
+    from capri_lab.experiments import players, study, worlds
+
+    parts = [
+        "# Keys of files and options\n",
+        "## The policy file\n",
+        "`capri init` writes one with comments, `capri serve` reads it. Errors name the line.\n",
+    ]
+    for table, keys in KEYS.items():
+        if table:
+            parts.append(f"### `{'[[context]]' if table == 'context' else f'[{table}]'}`\n")
+        if keys:
+            parts.append(_keys(keys, f"policy file {table}"))
+        if table == "options":
+            parts.append("[Options of preset practical](#options-of-preset-practical).\n")
+        if table == "service":
+            parts.append(_defaults(ServiceLimits))
+    parts += ["## A study\n", _keys(study.KEYS, "study"), "### `[[policies]]`\n"]
+    of_players = players.KEYS | players.OF_CAPRI | players.OF_LINEAR
+    parts.append(_keys(of_players, "policies"))
+    parts += ["### `[[environments]]`\n", "| name | keys |", "| --- | --- |"]
+    for name in worlds.WORLD_NAMES:
+        keys = [each for each in worlds.keys_of(name) if each != "name"]
+        parts.append(f"| `{name}` | {', '.join(f'`{each}`' for each in keys)} |")
+    parts += ["", "## Options of preset practical\n", _defaults(PracticalOptions)]
+    return "\n".join(parts)
+
+
+def _keys(keys: dict[str, str], where: str) -> str:
+    rows = [f"| `{key}` | {_cell(_told(text, f'{where} {key}'))} |" for key, text in keys.items()]
+    return "\n".join(["| key | what it takes |", "| --- | --- |", *rows, ""])
+
+
+def _defaults(kind: type) -> str:
+    """What a dataclass says of its fields, and their defaults."""
+    told = _told(kind.__doc__, kind.__name__).replace("``", "`")
+    rows = []
+    for each in fields(kind):
+        if f"`{each.name}`" not in told:
+            raise SystemExit(f"{kind.__name__}.{each.name} says nothing of itself")
+        rows.append(f"| `{each.name}` | `{each.default}` |")
+    lines = "\n".join(line.strip() for line in told.splitlines()[1:])
+    return "\n".join([lines, "", "| key | default |", "| --- | --- |", *rows, ""])
+
+
+def metrics() -> str:
+    """Every metric of the service, with the role that may read it."""
+    from capri.service.metrics import LIVE, PUBLIC
+
+    parts = ["# Metrics\n", "A running service answers in the text format of Prometheus.\n"]
+    for path, role, found in (("/metrics", "read", PUBLIC), ("/metrics/live", "operator", LIVE)):
+        parts.append(f"## `GET {path}`\n\nRole `{role}`.\n")
+        parts += ["| metric | type | labels | meaning |", "| --- | --- | --- | --- |"]
+        for name, (kind, labels, text) in found.items():
+            shown = f"capri_{name}" + ("_total" if kind == "counter" else "")
+            marked = ", ".join(f"`{each}`" for each in labels)
+            parts.append(f"| `{shown}` | {kind} | {marked} | {_told(text, shown)} |")
+        parts.append("")
+    return "\n".join(parts)
+
+
 # -- all of it ------------------------------------------------------------------------------------
+
+
+FILES = (
+    "python.md", "capri.md", "capri-lab.md", "endpoints.md", "files.md", "metrics.md",
+)  # fmt: skip
 
 
 def pages() -> dict[str, str]:
@@ -180,12 +254,15 @@ def pages() -> dict[str, str]:
     from capri.service.auth import ServiceLimits
     from capri_lab.cli import app as laboratory
 
-    return {
-        "python.md": names(),
-        "capri.md": commands(app, "capri"),
-        "capri-lab.md": commands(laboratory, "capri-lab"),
-        "endpoints.md": endpoints(document(ServiceLimits())),
-    }
+    texts = (
+        names(),
+        commands(app, "capri"),
+        commands(laboratory, "capri-lab"),
+        endpoints(document(ServiceLimits())),
+        files(),
+        metrics(),
+    )
+    return dict(zip(FILES, texts, strict=True))
 
 
 def write(folder: Path) -> None:

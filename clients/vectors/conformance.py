@@ -6,8 +6,8 @@ The command is started once and asked over its standard input, a line of JSON ea
     {"operation": ..., ...}              a case of the vectors, without its answer
 
 To every case it answers with a line of JSON on its standard output: the answer, or
-``{"unsupported": true}``. docs/wire.md says what the operations are. Python's standard library is
-all that this needs; the exit code is 0 where no answer is wrong.
+``{"unsupported": true}``. docs/reference/wire.md says what the operations are. Python's standard
+library is all that this needs; the exit code is 0 where no answer is wrong.
 """
 
 import json

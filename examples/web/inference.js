@@ -1,7 +1,7 @@
 /** What whoever reads a report can infer from it, by Bayes' rule and the randomizer's own law. */
 import { Directions, encode, nearest } from "capri-device/inspect";
 
-/** How likely a device with this datum reports this number, given its token: docs/wire.md. */
+/** How likely a device with this datum reports this number, given its token: docs/reference/wire.md. */
 export function likelihood(bundle, directions, number, context, action, reward) {
   const { sphere, normLimit } = bundle;
   const vector = encode(bundle, context, action, reward);

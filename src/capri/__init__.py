@@ -31,12 +31,12 @@ if typing.TYPE_CHECKING:
     from capri.epoch.limits import Limits as Limits
     from capri.epoch.modes import Mode as Mode
     from capri.epoch.modes import Operation as Operation
-    from capri.epoch.modes import ShadowRecord as ShadowRecord
     from capri.epoch.plan import EpochPlan as EpochPlan
     from capri.epoch.plan import EpochRecord as EpochRecord
     from capri.epoch.plan import Epochs as Epochs
     from capri.epoch.plan import Notice as Notice
     from capri.epoch.rewards import RewardStatus as RewardStatus
+    from capri.epoch.shadow import ShadowRecord as ShadowRecord
     from capri.errors import AwayError as AwayError
     from capri.errors import BudgetError as BudgetError
     from capri.errors import BundleError as BundleError
@@ -102,7 +102,8 @@ _NAMES = {
     "capri.epoch.decisions": ("Decision", "Decisions", "VisitStatus"),
     "capri.epoch.rewards": ("RewardStatus",),
     "capri.epoch.limits": ("Limits",),
-    "capri.epoch.modes": ("Mode", "Operation", "ShadowRecord"),
+    "capri.epoch.modes": ("Mode", "Operation"),
+    "capri.epoch.shadow": ("ShadowRecord",),
     "capri.epoch.plan": ("EpochPlan", "EpochRecord", "Epochs", "Notice"),
     "capri.errors": (
         "AwayError",

@@ -1,13 +1,12 @@
 """Environments: a context distribution, actions and a mean reward that is known exactly.
 
-Rewards are published test functions (:mod:`capri.surfaces`), split into context and action
-dimensions, or random functions of a kernel.
+Rewards are random functions of a kernel; the laboratory has published test functions and more.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, partial
-from typing import Any, Protocol, final, runtime_checkable
+from functools import cached_property
+from typing import Protocol, final, runtime_checkable
 
 import numpy as np
 
@@ -16,16 +15,6 @@ from capri.checks import not_negative, positive, whole
 from capri.errors import ConfigurationError, ShapeError
 from capri.kernels import Kernel, random_coefficients
 from capri.spaces import CHUNK_PAIRS, ContextPool, as_rows
-from capri.surfaces import (
-    BRANIN,
-    CAMEL,
-    HARTMANN4,
-    HARTMANN6,
-    MICHALEWICZ,
-    STYBLINSKI_TANG,
-    SURFACES,
-    Surface,
-)
 
 
 @runtime_checkable
@@ -224,56 +213,6 @@ def _unit_cube(
     )
 
 
-def surface_environment(
-    surface: Surface,
-    contexts: int = 50,
-    actions: int = 50,
-    context_dimension: int | None = None,
-    action_dimension: int | None = None,
-    noise: float = 0.1,
-    reward_bound: float = 1.0,
-    seed: int = 0,
-) -> TabularEnvironment:
-    """The first coordinates are the context, the others the action.
-
-    Means lie in ``[-(reward_bound - noise), reward_bound - noise]``: rewards are never clipped.
-
-    A dimension that is None is chosen: what the other one leaves, half where neither is given;
-    1 of a separable function.
-
-    >>> branin(contexts=3, actions=2, seed=1).means.shape
-    (3, 2)
-    """
-    split = surface.split(context_dimension, action_dimension)
-    if surface.separable:
-        surface = surface.surface(sum(split))
-    bound, noise = positive("reward_bound", reward_bound), not_negative("noise", noise)
-    if noise >= bound:
-        raise ConfigurationError(
-            f"noise must be less than reward_bound {bound}, to leave room for the function, "
-            f"got {noise}"
-        )
-    rows = _unit_cube(np.random.default_rng(seed), contexts, actions, split)
-    return TabularEnvironment(
-        name=surface.name,
-        contexts=rows[0],
-        weights=np.full(contexts, 1.0 / contexts),
-        actions=rows[1],
-        means=tabulate(lambda unit: surface.reward(unit, bound - noise), *rows),
-        reward_bound=bound,
-        noise=noise,
-        origin={"seed": seed},
-    )
-
-
-branin = partial(surface_environment, BRANIN)
-six_hump_camel = partial(surface_environment, CAMEL)
-hartmann4 = partial(surface_environment, HARTMANN4)
-hartmann6 = partial(surface_environment, HARTMANN6)
-styblinski_tang = partial(surface_environment, STYBLINSKI_TANG)
-michalewicz = partial(surface_environment, MICHALEWICZ)
-
-
 def random_rkhs(
     kernel: Kernel,
     contexts: int = 50,
@@ -321,49 +260,3 @@ def random_rkhs(
             "seed": seed,
         },
     )
-
-
-ENVIRONMENT_NAMES = ("rkhs", *SURFACES)
-
-
-def environment_by_name(
-    name: str,
-    *,
-    kernel: Kernel | None = None,
-    contexts: int = 50,
-    actions: int = 50,
-    context_dimension: int | None = None,
-    action_dimension: int | None = None,
-    noise: float = 0.1,
-    reward_bound: float = 1.0,
-    seed: int = 0,
-) -> TabularEnvironment:
-    """The environment behind a short name.
-
-    ``kernel`` shapes "rkhs" only, whose dimensions are 1 where they are None. Studies take their
-    keys from this signature.
-
-    >>> environment_by_name("hartmann6", contexts=5, actions=4).contexts.shape
-    (5, 3)
-    """
-    sizes: dict[str, Any] = {
-        "contexts": contexts,
-        "actions": actions,
-        "noise": noise,
-        "reward_bound": reward_bound,
-        "seed": seed,
-    }
-    split: dict[str, Any] = {
-        "context_dimension": context_dimension,
-        "action_dimension": action_dimension,
-    }
-    if name in SURFACES:
-        return surface_environment(SURFACES[name], **split, **sizes)
-    if name != "rkhs":
-        raise ConfigurationError(
-            f"environment must be one of {', '.join(ENVIRONMENT_NAMES)}, got {name!r}"
-        )
-    if kernel is None:
-        raise ConfigurationError("the environment rkhs needs a kernel, got none")
-    given = {key: 1 if value is None else value for key, value in split.items()}
-    return random_rkhs(kernel, **given, **sizes)

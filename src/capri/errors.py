@@ -4,6 +4,10 @@ Messages say what was given, what is allowed and what to do. They never repeat a
 reward: an exception may end in a log, and a log is public.
 """
 
+import sys
+import warnings
+from traceback import walk_stack
+
 
 class CapriError(Exception):
     """Base of every error this package raises on purpose."""
@@ -69,8 +73,24 @@ class PrivacyLeakWarning(UserWarning):
 
 
 class KernelWarning(UserWarning):
-    """A kernel, basis, pool or bounds do not fit what is public: see docs/warnings.md."""
+    """A kernel, basis, pool or bounds do not fit what is public: see docs/reference/warnings.md."""
 
 
 class MissingExtraError(CapriError, ImportError):
     """An optional library is not installed."""
+
+
+def steps_to_caller() -> int:
+    """How far up the stack the line is that called this package, for ``stacklevel`` of a warning.
+
+    Counted from whoever asks: 1 is its own line.
+    """
+    for steps, (frame, _) in enumerate(walk_stack(sys._getframe(1)), 1):
+        if not str(frame.f_globals.get("__name__", "")).startswith("capri."):
+            return steps
+    return 1
+
+
+def warn_of_leak(message: str) -> None:
+    """Warn, at the line that called this package, of what weakens its guarantee."""
+    warnings.warn(message, PrivacyLeakWarning, stacklevel=steps_to_caller())

@@ -12,8 +12,7 @@ import capri
 from builders import small_policy
 from capri.cli import app
 from capri.errors import ConfigurationError, StorageError
-from capri.privacy.certificate.signature import check_signature, make_keys, sign
-from capri.privacy.certificate.verify import read_certificate
+from capri.privacy.certificate.verify import check_signature, make_keys, read_certificate, sign
 from certificate_mutations import mutations
 from stored_policies import policy
 

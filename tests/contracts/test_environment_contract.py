@@ -6,14 +6,10 @@ import math
 import numpy as np
 import pytest
 
-from capri.environments import (
-    ENVIRONMENT_NAMES,
-    Environment,
-    TabularEnvironment,
-    environment_by_name,
-)
+from capri.environments import Environment, TabularEnvironment
 from capri.errors import ConfigurationError
 from capri.kernels import Matern, from_dict
+from capri_lab.surfaces import ENVIRONMENT_NAMES, environment_by_name
 
 every_environment = pytest.mark.parametrize("name", ENVIRONMENT_NAMES)
 

@@ -177,7 +177,7 @@ def test_bundles_of_other_catalogues_keep_limits() -> None:
         fleet.update_many(decisions, np.zeros(10))
     bundle = open_bundle(server.bundle())
     assert bundle.actions.names == ("letter", "loan", "costly", "control")
-    found = bundle.conduct.probabilities(np.array([[0.1]]))[0]
+    found = bundle.behaviour.probabilities(np.array([[0.1]]))[0]
     assert found[1] == 0.0
     assert found[2] <= 0.05
 

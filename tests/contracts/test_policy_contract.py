@@ -155,7 +155,7 @@ def law_in_play(policy: Any, context: np.ndarray) -> np.ndarray:
     """The probabilities of the six actions in the open epoch."""
     if isinstance(policy, UniformPlay):
         return np.full(6, 1 / 6)
-    law: np.ndarray = policy._course.learner.probabilities(context[None])[0]
+    law: np.ndarray = policy._learning.learner.probabilities(context[None])[0]
     return law
 
 

@@ -35,6 +35,7 @@ from typing import Any
 import numpy as np
 
 import capri
+from capri_lab import surfaces
 
 EXPECTED = Path(__file__).with_name("expected.json")
 ENVIRONMENT = {
@@ -528,7 +529,7 @@ def file_cases() -> dict[str, Case]:
 
 def table(name: str) -> tuple[Any, ...]:
     """What an environment is made of, and a few of its rewards."""
-    made = capri.environments.environment_by_name(
+    made = surfaces.environment_by_name(
         name,
         kernel=KERNEL,
         contexts=8,
@@ -555,7 +556,7 @@ def world_cases() -> dict[str, Case]:
     kernels = capri.kernels
     composed = kernels.RBF(lengthscale=0.3) * kernels.Matern(nu=1.5, lengthscale=(0.5, 0.2))
     cases: dict[str, Case] = {
-        f"environment-{name}": partial(table, name) for name in capri.environments.ENVIRONMENT_NAMES
+        f"environment-{name}": partial(table, name) for name in surfaces.ENVIRONMENT_NAMES
     }
     cases |= {
         f"kernel-{name}": partial(matrix, kernels.kernel_by_name(name, 0.3))

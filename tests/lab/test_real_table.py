@@ -1,4 +1,4 @@
-"""The tables of docs/real.md: drawn from the catalogue and from records, and fit to find a loss."""
+"""The tables of real problems: drawn from the catalogue and from records, and fit for losses."""
 
 from typing import Any
 

@@ -25,7 +25,7 @@ KERNELS = {
 
 
 def learner_of(policy: capri.Capri) -> PracticalLearner:
-    learner = policy._course.learner
+    learner = policy._learning.learner
     assert isinstance(learner, PracticalLearner)
     return learner
 

@@ -198,15 +198,15 @@ def test_draws_explore_what_an_epoch_can_resolve() -> None:
 def test_blocks_are_chosen_for_many_unrelated_arms_alone() -> None:
     """And max_rank plays no role there."""
     chosen = policy()
-    assert isinstance(chosen._course.learner.known.model, ArmsModel)
-    assert chosen._course.learner.known.basis.rank > 150
+    assert isinstance(chosen._learning.learner.known.model, ArmsModel)
+    assert chosen._learning.learner.known.basis.rank > 150
     for changes in (
         {"actions": 8},
         {"actions": np.linspace(0, 1, ARMS)[:, None]},
         {"kernel": capri.kernels.RBF(lengthscale=0.5)},
         {"blocks": False},
     ):
-        assert isinstance(policy(**changes)._course.learner.known.model, DenseModel)
+        assert isinstance(policy(**changes)._learning.learner.known.model, DenseModel)
     with pytest.raises(capri.ConfigurationError, match="blocks=True needs"):
         policy(actions=8, blocks=True)
     one, other = policy(max_rank=5), policy()
@@ -224,7 +224,7 @@ def test_it_learns_which_arm_is_good() -> None:
     best = one.estimate(CONTEXTS).argmax(axis=1)
     lost = truth.max(axis=1) - truth[np.arange(len(truth)), best]
     assert lost.mean() < 0.15 * (truth.max(axis=1) - truth.mean(axis=1)).mean()
-    assert 0.005 < one._course.learner.known.belief.noise_variance(1.0) ** 0.5 < 0.12
+    assert 0.005 < one._learning.learner.known.belief.noise_variance(1.0) ** 0.5 < 0.12
 
 
 @every_reward
@@ -238,7 +238,7 @@ def test_saved_runs_go_on_bit_for_bit(
     one.act_many(CONTEXTS[:5])
     one.save(tmp_path / "arms.capri")
     other = capri.Capri.load(tmp_path / "arms.capri")
-    assert isinstance(other._course.learner.known.model, ArmsModel)
+    assert isinstance(other._learning.learner.known.model, ArmsModel)
     for each in (one, other):
         play(each, 300, seed=5)
     assert records(one) == records(other)
@@ -257,8 +257,8 @@ def test_late_rewards_are_learnt_from() -> None:
         late.append((made, truth[rows, chosen] + generator.uniform(-0.1, 0.1, len(rows))))
         if len(late) > 6:
             one.update_many(*late.pop(0))
-        most = max(most, len(one._course.learner.known.pending))
-    assert isinstance(one._course.learner.known.model, ArmsModel)
+        most = max(most, len(one._learning.learner.known.pending))
+    assert isinstance(one._learning.learner.known.model, ArmsModel)
     assert most >= 3
     best = one.estimate(CONTEXTS).argmax(axis=1)
     lost = truth.max(axis=1) - truth[np.arange(len(truth)), best]
@@ -286,7 +286,7 @@ def test_a_missing_reward_does_not_pass_for_a_reward_of_zero(budget: capri.Budge
         best = one.estimate(CONTEXTS).argmax(axis=1)
         away = truth.max(axis=1) - truth[np.arange(len(truth)), best]
         lost.append(away.mean() / (truth.max(axis=1) - truth.mean(axis=1)).mean())
-    assert isinstance(one._course.learner.known.model, ArmsModel)
+    assert isinstance(one._learning.learner.known.model, ArmsModel)
     assert one.epochs[-1].response_rate is not None
     assert lost[1] < 0.15 < 0.4 < lost[0]
 
@@ -319,7 +319,7 @@ def test_a_model_that_does_not_fit_is_said() -> None:
     """Innovations of blocks add up; where they are far too large, a notice says so."""
     one = policy()
     play(one, 400, seed=4)
-    learner = one._course.learner
+    learner = one._learning.learner
     assert learner.known.fit.releases > 0
     seen = Observation(design=np.eye(3), covariance=np.eye(3), baseline=np.zeros(3), participants=9)
     width = learner.known.posterior.mean.shape[1]
@@ -347,7 +347,7 @@ def test_an_epoch_that_ended_early_is_read_by_its_real_decisions() -> None:
     play(one, 2000, seed=9)
     one.close_epoch(early=True)
     assert one.epochs[0].length == 2000
-    learner = one._course.learner
+    learner = one._learning.learner
     law = learner.known.belief.information[:, 0, 0] > 1.0  # arms that were played
     truth = 0.6 * np.sin(np.arange(ARMS)) + 0.15 * np.cos(np.arange(ARMS))
     mean = one.estimate(CONTEXTS).mean(axis=0)
@@ -410,7 +410,7 @@ def test_an_epoch_of_two_segments_is_read_by_both() -> None:
     one = policy(budget=None)
     play(one, 600, seed=12)
     one.act_many(CONTEXTS[:1])
-    learner, plan = one._course.learner, one.plan()
+    learner, plan = one._learning.learner, one.plan()
     assert isinstance(learner.known.model, ArmsModel)
     segment = learner.turn(np.random.default_rng(0))
     assert segment is not None
@@ -430,7 +430,7 @@ def test_an_epoch_of_two_segments_is_read_by_both() -> None:
     pairs = FixedActions(np.eye(ARMS)).pairs(CONTEXTS).reshape(-1, 2 + ARMS)
     v, psi = learner.known.basis.rows(pairs), plan.features.whitened(pairs)
     psi /= np.maximum(1.0, np.linalg.norm(psi, axis=1))[:, None]
-    law = first.conduct.probabilities(CONTEXTS).ravel() / len(CONTEXTS)
+    law = first.behaviour.probabilities(CONTEXTS).ravel() / len(CONTEXTS)
     matrix = (psi * law[:, None]).T @ v * (counts[0] + 2 * counts[1])
     for arm, (start, size) in enumerate(
         zip(plan.features.starts, plan.features.sizes, strict=True)

@@ -128,7 +128,7 @@ def test_nothing_is_believed_of_an_action_that_is_like_none() -> None:
     after = policy.estimate(CONTEXTS)
     np.testing.assert_allclose(after[:, 0], before[:, 1], atol=0.01)
     np.testing.assert_allclose(after[:, 1], 0.0, atol=1e-9)
-    learner: Any = policy._course.learner
+    learner: Any = policy._learning.learner
     v = learner.known.basis.coordinates(policy.actions.pairs(CONTEXTS))
     deviation = np.linalg.norm(v @ learner.known.posterior.factor, axis=2)
     assert (deviation[:, 1] > 20 * deviation[:, 0]).all()
@@ -143,7 +143,7 @@ def test_an_action_half_like_a_known_one_is_half_known() -> None:
     policy.close_epoch(early=True)
     policy.replace_actions(["new", "a"])
     policy.act(CONTEXTS[0])
-    learner: Any = policy._course.learner
+    learner: Any = policy._learning.learner
     v = learner.known.basis.coordinates(policy.actions.pairs(CONTEXTS))
     deviation = np.linalg.norm(v @ learner.known.posterior.factor, axis=2).mean(axis=0)
     assert deviation[0] > 5 * deviation[1]
@@ -237,7 +237,7 @@ def test_a_saved_change_goes_on_to_the_bit(missing: Any, names: bool, tmp_path: 
             step(policy, seed)
             step(again, seed)
         assert snapshot(policy, tmp_path) == snapshot(again, tmp_path)
-        pending = policy._course.learner.known.pending.values()  # type: ignore[attr-defined]
+        pending = policy._learning.learner.known.pending.values()  # type: ignore[attr-defined]
         moved |= any(each.moved for segments in pending for each in segments)
     assert moved
     assert policy.actions.count == len(new)

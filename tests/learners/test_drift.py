@@ -10,7 +10,7 @@ import pytest
 import capri
 from capri.arrays import FloatArray
 from capri.epoch.plan import EpochRecord
-from capri.epoch.play import Conduct, UniformLaw
+from capri.epoch.play import BehaviourPolicy, UniformLaw
 from capri.kernels import Matern
 from capri.learners.belief import Belief, Observation, Posterior, Squares
 from capri.learners.drift import (
@@ -142,7 +142,7 @@ def test_what_is_left_after_a_change() -> None:
 def segment(learnt: int) -> PlannedSegment:
     actions = FixedActions(np.zeros((1, 1)))
     stage = Stage(np.zeros((1, 1)), np.ones(1), True)
-    return PlannedSegment(Conduct(actions, UniformLaw()), stage, np.zeros(1), 1.0, learnt)
+    return PlannedSegment(BehaviourPolicy(actions, UniformLaw()), stage, np.zeros(1), 1.0, learnt)
 
 
 def test_decisions_made_by_a_belief_given_up_since_are_stale() -> None:
@@ -234,7 +234,7 @@ def test_a_sign_flip_is_named_and_learnt_anew(wait: int, tmp_path: Path) -> None
     policy.save(tmp_path / "policy.capri")
     loaded = capri.Capri.load(tmp_path / "policy.capri")
     assert loaded.remaining == policy.remaining
-    assert loaded._course.learner.known.drift == policy._course.learner.known.drift  # type: ignore[attr-defined]
+    assert loaded._learning.learner.known.drift == policy._learning.learner.known.drift  # type: ignore[attr-defined]
 
 
 def test_memory_is_an_option_of_the_policy() -> None:

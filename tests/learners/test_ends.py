@@ -38,7 +38,7 @@ def test_clicks_are_known_from_the_first_release(rate: float, kernel: object) ->
     world = rare_clicks(rate, seed=3)
     policy = _policy(world, reward_range=(0, 1), kernel=kernel)
     capri.simulate(policy, world, 5_000, seed=3)
-    learner = policy._course.learner
+    learner = policy._learning.learner
     assert learner.known.belief.ends
     assert not learner.known.belief.heavy_tails
     assert policy.plan().value_bound >= policy.problem.reward_bound  # nothing is cut off
@@ -51,7 +51,7 @@ def test_other_rewards_are_not_taken_for_clicks() -> None:
     world = random_rkhs(KERNEL, seed=3)
     policy = _policy(world)
     capri.simulate(policy, world, 5_000, seed=3)
-    assert not policy._course.learner.known.belief.ends
+    assert not policy._learning.learner.known.belief.ends
     assert policy.plan().value_bound < 1.0
 
 

@@ -90,7 +90,7 @@ def test_a_world_without_contexts_is_told_from_one_with_them() -> None:
 
 def test_shares_are_those_of_the_weights() -> None:
     policy = played("interaction")
-    known = policy._course.learner.known  # type: ignore[attr-defined]
+    known = policy._learning.learner.known  # type: ignore[attr-defined]
     assert isinstance(known.prior, EvidencePrior)
     weights = np.exp(known.posterior.weights) * known.prior.covariances.trace(axis1=1, axis2=2)
     names = [part.name for part in known.prior.family.parts]

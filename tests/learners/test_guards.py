@@ -178,7 +178,7 @@ def test_notices_are_said_once_and_kept(tmp_path: Path) -> None:
     loaded = capri.Capri.load(path)
     assert loaded.notices == policy.notices
     assert loaded.epochs == policy.epochs
-    assert loaded._course.learner.known.fit == policy._course.learner.known.fit  # type: ignore[attr-defined]
+    assert loaded._learning.learner.known.fit == policy._learning.learner.known.fit  # type: ignore[attr-defined]
 
 
 def test_the_line_of_the_caller_is_blamed() -> None:

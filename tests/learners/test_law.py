@@ -70,7 +70,7 @@ def played(policy: capri.Capri, rounds: int, crowded: bool, seed: int = 11) -> c
 
 
 def learner_of(policy: capri.Capri) -> PracticalLearner:
-    learner = policy._course.learner
+    learner = policy._learning.learner
     assert isinstance(learner, PracticalLearner)
     return learner
 

@@ -53,7 +53,7 @@ def make_policy(**changes: Any) -> capri.Capri:
 
 
 def learner_of(policy: capri.Capri) -> PracticalLearner:
-    learner = policy._course.learner
+    learner = policy._learning.learner
     assert isinstance(learner, PracticalLearner)
     return learner
 

@@ -156,7 +156,7 @@ def test_contexts_outside_the_pool_are_played_and_learnt_from() -> None:
     lost = truth.max(axis=1) - truth[np.arange(31), best]
     assert lost.mean() < 0.05 * (truth.max(axis=1) - truth.mean(axis=1)).mean()
     policy.act(between[3])
-    law = policy._course.learner.probabilities(between)
+    law = policy._learning.learner.probabilities(between)
     decisions = policy.act_many(between)
     np.testing.assert_array_equal(decisions.propensity, law[np.arange(31), decisions.action_index])
 

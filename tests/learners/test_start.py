@@ -74,7 +74,7 @@ def test_public_rows_halve_the_regret(kernel: Any) -> None:
     assert warm < 0.5 * cold
     flipped = policy_of(world, kernel=kernel, prior=rows_of(world, sign=-1))
     wrong = capri.simulate(flipped, world, 3000, seed=1).ratio
-    assert flipped._course.learner.known.posterior.doubt == len(DOUBTS) - 1  # type: ignore[attr-defined]
+    assert flipped._learning.learner.known.posterior.doubt == len(DOUBTS) - 1  # type: ignore[attr-defined]
     assert wrong < 2.5 * cold
 
 

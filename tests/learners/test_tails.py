@@ -36,7 +36,7 @@ def fleet_on(epsilon: float, seed: int, **changes: Any) -> DeviceSimulator:
 
 
 def learner_of(fleet: DeviceSimulator) -> PracticalLearner:
-    learner = fleet.aggregator._course.learner
+    learner = fleet.aggregator._learning.learner
     assert isinstance(learner, PracticalLearner)
     return learner
 

@@ -73,8 +73,8 @@ def test_rates_are_kept_in_files(tmp_path: Path) -> None:
     policy = _late(900)
     policy.save(tmp_path / "policy.npz")
     loaded = capri.Capri.load(tmp_path / "policy.npz")
-    assert loaded._course.learner.known.rates == policy._course.learner.known.rates
-    assert loaded._course.learner.known.rates.rise is not None
+    assert loaded._learning.learner.known.rates == policy._learning.learner.known.rates
+    assert loaded._learning.learner.known.rates.rise is not None
 
 
 def test_rates_are_read_from_cells_of_missing_users() -> None:
@@ -82,7 +82,7 @@ def test_rates_are_read_from_cells_of_missing_users() -> None:
     layout = histogram_layout(cells=3, length=400, budget=capri.Budget(50.0), missing=True)
     told = np.zeros(layout.coordinates)
     told[layout.blocks["missing"].part] = [10.0, 20.0, 10.0]
-    release = SimpleNamespace(plan=SimpleNamespace(layout=layout), participants=100, vector=told)
+    release = SimpleNamespace(plan=SimpleNamespace(asked=layout), participants=100, vector=told)
     rates = Rates().after(release)  # type: ignore[arg-type]
     assert rates.short / rates.short_precision == pytest.approx(0.6)
     silent = histogram_layout(cells=3, length=400, budget=capri.Budget(50.0))

@@ -1,4 +1,4 @@
-/* Directions by docs/wire.md alone. Reads the table (2,048 numbers of 16 bits), then lines
+/* Directions by docs/reference/wire.md alone. Reads the table (2,048 numbers of 16 bits), then lines
    "token row dimension"; writes the coordinates of each direction. */
 #include <math.h>
 #include <stdint.h>

@@ -471,7 +471,7 @@ def test_noise_the_learner_expects_is_that_of_the_reports() -> None:
     """
     aggregator = small_aggregator()
     plan = newest(aggregator).plan
-    design = aggregator._course.learner.known.pending[plan.epoch][0].design
+    design = aggregator._learning.learner.known.pending[plan.epoch][0].design
     assert design is not None
     added = plan.noise_scale * np.sqrt(plan.length) / design.main_share
     assert design.noise == pytest.approx(added, rel=0.05)

@@ -88,7 +88,7 @@ def test_round_trip(kind: dict[str, Any]) -> None:
     for name in ("epoch", "length", "tau", "value_bound", "clip_norm", "dimension", "noise_scale"):
         assert getattr(bundle.plan, name) == getattr(plan, name)
     assert bundle.plan.layout == plan.layout
-    law = bundle.conduct.probabilities(CONTEXTS)
+    law = bundle.behaviour.probabilities(CONTEXTS)
     assert law.tobytes() == aggregator.probabilities(CONTEXTS).tobytes()
     pairs = bundle.actions.pairs(CONTEXTS).reshape(-1, 2)
     assert bundle.plan.features.whitened(pairs).tobytes() == plan.features.whitened(pairs).tobytes()
@@ -462,7 +462,7 @@ def test_draws_take_16_bits_and_devices_play_the_law_of_the_aggregator() -> None
     contexts = np.linspace(-1, 2, 200)[:, None]
     law = aggregator.probabilities(contexts)
     for data in (aggregator.bundle(), long):
-        assert open_bundle(data).conduct.probabilities(contexts).tobytes() == law.tobytes()
+        assert open_bundle(data).behaviour.probabilities(contexts).tobytes() == law.tobytes()
 
 
 @pytest.mark.parametrize("exponent", [251, -251, 32767, -32768])

@@ -15,7 +15,7 @@ from capri.local.honesty import forged_notices, honest_bound, largest_moment
 from capri.local.wire import pack
 from capri.privacy.sphere import DIRECTION_UNITS, directions, randomized, sphere
 
-PAGE = Path(__file__).parents[2] / "docs" / "local.md"
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "local.md"
 DIMENSION = 20
 LIMIT = 1 << 20
 

@@ -169,7 +169,7 @@ def test_the_wait_is_a_number_of_reports(monkeypatch: pytest.MonkeyPatch) -> Non
     ]
     # The waiting epoch is forgotten, by the learner too.
     assert [epoch.plan.epoch for epoch in open_epochs(aggregator)] == [2, 3]
-    assert sorted(aggregator._course.learner.known.pending) == [2, 3]
+    assert sorted(aggregator._learning.learner.known.pending) == [2, 3]
 
 
 def test_the_wait_is_a_time() -> None:
@@ -237,7 +237,7 @@ def test_the_horizon_counts_all_reports() -> None:
     assert aggregator.remaining == 0
     assert sum(record.length for record in aggregator.epochs) == 100
     assert not open_epochs(aggregator)
-    assert not aggregator._course.learner.known.pending
+    assert not aggregator._learning.learner.known.pending
     with pytest.raises(HorizonError):
         aggregator.bundle()
 
@@ -504,7 +504,7 @@ def test_a_few_late_reports_do_not_cry_wolf() -> None:
     aggregator, _ = in_flight()
     plan = open_epochs(aggregator)[-1].plan
     assert plan.vector.tail_share > 0
-    design = aggregator._course.learner.known.pending[plan.epoch][0].design
+    design = aggregator._learning.learner.known.pending[plan.epoch][0].design
     assert design is not None
     for share, alarm in ((1, True), (3, True), (5, False), (plan.length, False)):
         count = plan.length // share
@@ -517,7 +517,7 @@ def test_a_few_late_reports_do_not_cry_wolf() -> None:
 def test_the_page_shows_what_was_measured() -> None:
     """Every row of the benchmark, and a wait is better than none."""
     root = Path(__file__).parents[2]
-    text = (root / "docs/local.md").read_text()
+    text = (root / "docs/results.md").read_text()
     rows = json.loads((root / "benchmarks/results/local.json").read_text())["late"]
     means = {(row["delay"], row["wait"]): row["mean"] for row in rows}
     assert len(means) == 5

@@ -96,7 +96,7 @@ def test_round_trip(problem: str) -> None:
             basis.right.tolist(),
         )
         assert (found.table is None) == isinstance(bundle.actions, capri.VaryingActions)
-        law = bundle.conduct.probabilities(contexts)
+        law = bundle.behaviour.probabilities(contexts)
         assert law.tobytes() == aggregator.probabilities(contexts).tobytes()
         pairs = bundle.actions.pairs(contexts)
         flat = pairs.reshape(-1, pairs.shape[-1])
@@ -114,9 +114,9 @@ def test_everybody_gets_the_same_bytes_and_laws_do_not_depend_on_neighbours() ->
     assert aggregator.bundle() == late_aggregator(kernel="auto").bundle()
     assert put_together(*take_apart(aggregator.bundle()), listed=False) == aggregator.bundle()
     bundle = open_bundle(aggregator.bundle())
-    together = bundle.conduct.probabilities(CONTEXTS)
+    together = bundle.behaviour.probabilities(CONTEXTS)
     for row, law in zip(CONTEXTS, together, strict=True):
-        assert bundle.conduct.probabilities(row[None])[0].tobytes() == law.tobytes()
+        assert bundle.behaviour.probabilities(row[None])[0].tobytes() == law.tobytes()
 
 
 def test_told_kernels_say_nothing_of_products() -> None:
@@ -180,7 +180,7 @@ def test_reports_to_actions_that_were_replaced_still_count() -> None:
     assert len(aggregator.epochs) > before
     bundle = open_bundle(aggregator.bundle())
     assert bundle.actions.count == 7
-    law = bundle.conduct.probabilities(CONTEXTS)
+    law = bundle.behaviour.probabilities(CONTEXTS)
     assert law.tobytes() == aggregator.probabilities(CONTEXTS).tobytes()
 
 
@@ -201,7 +201,7 @@ def test_a_late_bundle_is_small(contexts: np.ndarray, actions: np.ndarray) -> No
     )
     play_an_epoch(aggregator, contexts)
     bundle = aggregator.bundle()
-    assert isinstance(open_bundle(bundle).conduct.law, ThompsonLaw)
+    assert isinstance(open_bundle(bundle).behaviour.law, ThompsonLaw)
     assert len(bundle) < 1 << 20
 
 

@@ -1,6 +1,6 @@
 """What the table of normal cells costs: the bias of a report, computed from the table's own law.
 
-Averaged over all directions of ``u`` there is none (docs/local.md has the proof). At a single ``u``
+Averaged over all directions of ``u`` there is none (docs/proofs/sphere.md). At a single ``u``
 the law of ``<V, u>`` is not quite the sphere's; it is farthest from it on an axis, where it is that
 of one coordinate, ``a / sqrt(a^2 + R)`` with ``a`` from the table and ``R`` the sum of ``m - 1``
 squares from it. That law is computed here, by convolution, and compared with the ideal one.

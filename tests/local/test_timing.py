@@ -53,7 +53,7 @@ def play(bundle: Bundle, context: np.ndarray, reward: float | None) -> None:
     plan, actions = bundle.plan, bundle.actions
     with np.errstate(under="raise", over="raise", invalid="raise"):
         _, rows = _steady_rows(context[None])
-        law = bundle.conduct.probabilities(rows)
+        law = bundle.behaviour.probabilities(rows)
         pairs = actions.pairs(rows)
         chosen = actions.chosen(rows, np.array([actions.count - 1]))
         psi = plan.features.whitened(chosen)
@@ -102,8 +102,8 @@ def test_plain_kernels_are_noticed() -> None:
         features.basis.pivots,
         features.basis.transform,
     )
-    law = replace(bundle.conduct.law, basis=plain)  # type: ignore[call-arg]
-    broken = replace(bundle, conduct=replace(bundle.conduct, law=law))
+    law = replace(bundle.behaviour.law, basis=plain)  # type: ignore[call-arg]
+    broken = replace(bundle, behaviour=replace(bundle.behaviour, law=law))
     play(broken, np.zeros(1), 0.5)
     with pytest.raises(FloatingPointError):
         play(broken, np.array([0.5]), 0.5)

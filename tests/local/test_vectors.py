@@ -70,7 +70,7 @@ def test_directions_in_c(tmp_path: Path) -> None:
 
 def test_specification_names_what_there_is() -> None:
     """Digest and ends of the table, operations, classes of reasons, statuses, versions."""
-    page = (Path(__file__).parents[2] / "docs" / "wire.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "wire.md").read_text()
     cells = positive_cells().tolist()
     first, last = (", ".join(map(str, some)) for some in (cells[:5], cells[-3:]))
     assert f"begins {first} and ends {last}" in page

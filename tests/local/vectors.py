@@ -1,7 +1,8 @@
 """Test vectors of the wire format: cases that every client must answer alike.
 
 ``python tests/local/vectors.py`` writes ``clients/vectors/*.json`` anew. Every operation is a
-function from JSON to JSON; docs/wire.md says what each means and how exactly answers must agree.
+function from JSON to JSON; docs/reference/wire.md says what each means and how exactly
+answers must agree.
 """
 
 import copy
@@ -209,7 +210,7 @@ def row_of(case: Case) -> Any:
 
 
 def op_law(case: Case) -> Any:
-    return opened(case).conduct.probabilities(row_of(case))[0].tolist()
+    return opened(case).behaviour.probabilities(row_of(case))[0].tolist()
 
 
 def op_encode(case: Case) -> Any:

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import capri
-from capri.epoch.modes import ShadowSum
 from capri.epoch.rewards import ACCEPTED, LATE
+from capri.epoch.shadow import ShadowSum
 from capri.errors import BudgetError, DataError
 from capri.joint import decisions, release
 from capri.joint.decisions import Decider

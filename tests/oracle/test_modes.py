@@ -13,7 +13,7 @@ import pytest
 
 import capri
 from builders import CONTEXTS
-from capri.epoch.modes import ShadowSum
+from capri.epoch.shadow import ShadowSum
 from oracle.blind import blind
 from oracle.policies import POLICIES
 from oracle.test_store import unwatched

@@ -322,6 +322,23 @@ def test_exact_delta_of_integers_is_within_the_lemma(
         assert exact > 0.8 * continuous
 
 
+@pytest.mark.parametrize("rank", [1, 50, 100_000])
+@pytest.mark.parametrize("budget", BUDGETS, ids=str)
+def test_what_is_set_aside_for_integers_covers_the_lemma(budget: Budget, rank: int) -> None:
+    """At fifty digits: both terms of the lemma at the largest ``t`` that was thought of."""
+    left = continuous_budget(budget, rank)
+    with mpmath.workdps(50):
+        s = mpmath.mpf(NOISE_UNITS)
+        t = mpmath.sqrt(2 * mpmath.mpf(budget.epsilon) + 200)
+        slack = rank * (1 + t**2) / (8 * s**2)
+        assert left.epsilon + slack <= budget.epsilon
+        outside = rank * mpmath.erfc((t - 1 / (2 * s)) / mpmath.sqrt(2))
+        delta = mpmath.exp(rank / (8 * s**2)) * (
+            mpmath.mpf(left.delta) + mpmath.exp(left.epsilon) * outside
+        )
+        assert delta <= budget.delta
+
+
 @pytest.mark.parametrize("direction", [(1,), (1, 1), (3, 4)])
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
 def test_budget_is_kept_by_integers_at_a_coarse_grid(

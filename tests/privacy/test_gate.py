@@ -17,17 +17,16 @@ import capri
 from builders import ACTIONS, BUDGET, CONTEXTS, play_epoch, small_policy
 from capri.arrays import FloatArray, IntArray
 from capri.epoch.encode import Encoder
-from capri.epoch.modes import ShadowSum
+from capri.epoch.shadow import ShadowSum
 from capri.errors import BudgetError, PrivacyLeakWarning
 from capri.local.bundle import open_bundle
 from capri.local.device import Device
 from capri.privacy.budget import PrivacyModel
-from capri.privacy.counts import CountLayout
 from capri.privacy.gate import Gate, noised
 from capri.privacy.histogram import histogram_layout
 from capri.privacy.layout import MECHANISMS, Layout, Norm
 from capri.privacy.ledger import Ledger
-from capri.privacy.moments import moment_layout
+from capri.privacy.moments import CountLayout, moment_layout
 from capri.privacy.noise import NoiseSource, SecureNoise, SimulatedNoise
 from capri.privacy.pairs import PairLayout
 from capri.privacy.products import ProductLayout

@@ -166,7 +166,7 @@ def test_failure_in_learning_is_made_up_for(monkeypatch: pytest.MonkeyPatch) -> 
         raise MemoryError("no room to learn")
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(policy._course.learner), "learn", fail)
+        patch.setattr(type(policy._learning.learner), "learn", fail)
         with pytest.raises(MemoryError, match="no room"):
             policy.close_epoch()
     assert len(policy.ledger.events) == 1

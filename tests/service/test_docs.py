@@ -1,4 +1,4 @@
-"""The lines of docs/service.md work as printed, against the example of `make serve`."""
+"""The lines of docs/howto/service.md work as printed, against the example of `make serve`."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from node import find_node
 from service_process import PATIENT, Running
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "service.md").read_text()
+PAGE = (ROOT / "docs" / "howto" / "service.md").read_text()
 
 
 def blocks(language: str) -> list[str]:

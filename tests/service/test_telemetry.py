@@ -15,7 +15,7 @@ from service_process import SOMEBODY, Running, service
 from waiting import eventually
 
 DEPLOY = Path(__file__).parents[2] / "examples" / "deploy"
-RUNBOOK = Path(__file__).parents[2] / "docs" / "runbook.md"
+RUNBOOK = Path(__file__).parents[2] / "docs" / "howto" / "runbook.md"
 
 
 def samples(text: str) -> dict[str, dict[str, float]]:
@@ -126,13 +126,13 @@ def test_dashboard_and_rules_name_figures_that_there_are(names: set[str]) -> Non
 
 
 def test_every_alarm_is_in_the_runbook() -> None:
-    """Of the rules, of live counts, of releases, and the notices of docs/warnings.md."""
+    """Of the rules, of live counts, of releases, and the notices of docs/reference/warnings.md."""
     text = RUNBOOK.read_text()
     rules = yaml.safe_load((DEPLOY / "alerts.yml").read_text())
     for group in rules["groups"]:
         for rule in group["rules"]:
             assert f"`{rule['alert']}`" in text
-            assert rule["annotations"]["runbook"].endswith("docs/runbook.md")
+            assert rule["annotations"]["runbook"].endswith("docs/howto/runbook.md")
             assert rule["labels"]["severity"] in ("page", "ticket")
     source = Path(__file__).parents[2] / "src" / "capri" / "service"
     written = (source / "monitoring.py").read_text() + (source / "figures.py").read_text()

@@ -76,7 +76,7 @@ def test_what_is_kept_follows_from_the_configuration(url: str) -> None:
 
 def test_every_table_of_a_store_is_listed(tmp_path: Path) -> None:
     """What is kept and not listed here would be kept in silence."""
-    from capri.store.view import TABLES
+    from capri.store.tables import TABLES
 
     places = {name: f"sqlite:///{tmp_path}/{name}.db" for name in ("policy", "fleet", "ledger")}
     with opened(places["policy"], contributions_per_user=2, store_key=KEY):

@@ -27,7 +27,7 @@ from capri import (
 )
 from capri.store import rollback
 from capri.store.transaction import open_database
-from stored_policies import SETTINGS, building, context, course, decided, policy
+from stored_policies import SETTINGS, building, context, decided, learning, policy
 from waiting import eventually
 
 pytestmark = pytest.mark.usefixtures("unforced")
@@ -88,7 +88,7 @@ def test_two_objects_are_one_policy(build: Callable[..., Capri]) -> None:
     assert len(set(ids)) == 160
     eventually(lambda: len(pair[0].epochs) >= 2)
     pair[0].close_epoch(early=True)
-    assert course(pair[0]) == course(pair[1])
+    assert learning(pair[0]) == learning(pair[1])
     assert sum(record.length for record in pair[1].epochs) == 160
     events = [event.epoch for event in pair[1].ledger.events]
     assert events == [record.epoch for record in pair[1].epochs]

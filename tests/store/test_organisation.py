@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,15 @@ from capri import (
     ConfigurationError,
     LocalCapri,
     OrganisationLedger,
+    PrivacyLeakWarning,
     PrivateKernelRidge,
     StorageError,
 )
+from capri.privacy import filters
 from capri.privacy.filters import Charge
 from capri.service.server import open_policy
 from capri.service.settings import load_settings
+from capri.store.book import Population
 from capri.store.reservation import Reservation
 from operated_stores import command
 from stored_policies import policy
@@ -43,7 +47,7 @@ def ledger(url: str) -> Iterator[OrganisationLedger]:
 
 
 def hold(ledger: OrganisationLedger, source: str, charge: Charge = CHARGE) -> None:
-    Reservation(ledger, "patients", source, charge, kind="policy")
+    Reservation(ledger, "patients", source, charge, kind="policy").hold()
 
 
 def kinds(ledger: OrganisationLedger) -> list[str]:
@@ -88,6 +92,97 @@ def test_a_period_has_a_budget_of_its_own(url: str) -> None:
         with pytest.raises(BudgetError, match="in 2027"):
             hold(ledger, "c")
         assert ledger.spent("patients", "2026") == ledger.spent("patients", "2027")
+
+
+ROWS = np.linspace(0, 1, 200)[:, None]
+OF_ROWS: dict[str, Any] = {
+    "X_bounds": (0, 1), "y_bounds": (0, 1), "epsilon": BUDGET, "population": "patients",
+}  # fmt: skip
+
+
+def test_nobody_is_taken_in_a_period_in_which_a_source_holds_nothing(
+    url: str, tmp_path: Path
+) -> None:
+    """Visits, reports and rows that come after the year of their epoch has ended."""
+    days = [datetime(2026, 12, 31, tzinfo=UTC)]
+    with OrganisationLedger(url, organisation="Ada", clock=lambda: days[-1]) as ledger:
+        ledger.add_population("patients", Budget(3.0, 3e-6), period="year")
+        place = {"ledger": ledger, "population": "patients"}
+        fleet = small_aggregator(
+            store=f"sqlite:///{tmp_path}/fleet.db", budget=Budget(1.0), first_epoch=30, **place
+        )
+        ridge = PrivateKernelRidge(ledger=ledger, **OF_ROWS).partial_fit(ROWS, ROWS[:, 0])
+        reports = [one_report(fleet.bundle(), Budget(1.0), user) for user in range(3)]
+        with stored(tmp_path, "a", ledger) as policy:
+            play(policy, 3)
+            fleet.receive_many(reports[:1])
+            assert ledger.spent("patients").epsilon == 3.0
+            days.append(datetime(2027, 1, 1, tzinfo=UTC))
+            assert ledger.spent("patients").epsilon == 0.0
+            play(policy, 1)
+            fleet.receive_many(reports[1:2])
+            ridge.partial_fit(ROWS, ROWS[:, 0])
+            assert ledger.spent("patients").epsilon == 3.0  # before any of these epochs has ended
+            days.append(datetime(2028, 1, 1, tzinfo=UTC))
+            for other in "bcd":
+                hold(ledger, other)
+            taken = policy.progress.decided
+            for late in (
+                lambda: play(policy, 1),
+                lambda: fleet.receive_many(reports[2:]),
+                lambda: ridge.partial_fit(ROWS, ROWS[:, 0]),
+            ):
+                with pytest.raises(BudgetError, match="in 2028"):
+                    late()
+            assert policy.progress.decided == taken
+        fleet.close()
+
+
+@pytest.mark.parametrize(
+    ("period", "ends"),
+    [
+        ("year", datetime(2028, 1, 1, tzinfo=UTC)),
+        ("month", datetime(2027, 3, 1, tzinfo=UTC)),
+        ("day", datetime(2027, 3, 1, tzinfo=UTC)),
+        (None, None),
+    ],
+)
+def test_a_period_ends_where_the_next_one_begins(period: str | None, ends: datetime | None) -> None:
+    people = Population(name="patients", epsilon=1.0, delta=0.0, period=period)
+    now = datetime(2027, 2, 28, 23, 59, tzinfo=UTC).timestamp()
+    end = people.period_ends(now)
+    assert end == (inf if ends is None else ends.timestamp())
+    if ends is not None:
+        assert people.period_at(end - 1) == people.period_at(now) != people.period_at(end)
+
+
+def test_a_fit_that_is_refused_has_cost_nothing(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its noise, or its coordinates, are more than the account takes: told before any row."""
+    monkeypatch.setattr(filters, "MOST_COORDINATES", 10)
+    with OrganisationLedger(url, organisation="Ada") as ledger:
+        ledger.add_population("patients", Budget(3.0, 3e-6), account="gaussian")
+        ridge = PrivateKernelRidge(ledger=ledger, **OF_ROWS)
+        with pytest.raises(BudgetError, match="does not fit"):
+            ridge.fit(ROWS, ROWS[:, 0])
+        assert ledger.spent("patients").epsilon == 0.0
+        assert kinds(ledger) == ["population"]
+    monkeypatch.undo()
+    with OrganisationLedger(url) as ledger:
+        ridge = PrivateKernelRidge(ledger=ledger, **OF_ROWS)
+        with pytest.raises(ValueError, match="inconsistent"):
+            ridge.fit(ROWS, ROWS[:-1, 0])
+        assert kinds(ledger) == ["population"]
+        ridge.fit(ROWS, ROWS[:, 0])
+        assert kinds(ledger)[1:3] == ["source", "plan"]
+
+
+def test_a_ledger_with_a_guard_warns_where_it_is_opened_without(file: Path, tmp_path: Path) -> None:
+    guard = str(tmp_path / "guard.json")
+    OrganisationLedger(f"sqlite:///{file}", rollback_guard=guard, new_rollback_guard=True).close()
+    with pytest.warns(PrivacyLeakWarning, match="opened without it") as caught:
+        OrganisationLedger(f"sqlite:///{file}").close()
+    assert caught[0].filename == __file__
+    OrganisationLedger(f"sqlite:///{file}", rollback_guard=guard).close()
 
 
 def test_a_policy_is_counted_from_its_opening_on(
@@ -236,10 +331,7 @@ def test_a_ledger_is_that_of_its_organisation(file: Path, tmp_path: Path) -> Non
 def test_every_fit_is_counted_and_one_too_many_is_refused(
     ledger: OrganisationLedger, url: str
 ) -> None:
-    rows = np.linspace(0, 1, 200)[:, None]
-    settings: dict[str, Any] = {
-        "X_bounds": (0, 1), "y_bounds": (0, 1), "epsilon": BUDGET, "population": "patients",
-    }  # fmt: skip
+    rows, settings = ROWS, OF_ROWS
     ridge = PrivateKernelRidge(ledger=ledger, **settings)
     for spent in (1.0, 2.0):  # the same rows again: a further source
         clone(ridge).fit(rows, rows[:, 0])  # as searches do
@@ -254,7 +346,10 @@ def test_every_fit_is_counted_and_one_too_many_is_refused(
     with pytest.raises(BudgetError, match="does not fit"):
         ridge.fit(rows, rows[:, 0])
     kept = pickle.loads(pickle.dumps(partial))  # what it held stays behind
-    with pytest.raises(BudgetError, match="does not fit"):
+    with (
+        pytest.warns(PrivacyLeakWarning, match="of other people"),
+        pytest.raises(BudgetError, match="does not fit"),
+    ):
         kept.partial_fit(rows, rows[:, 0])
     with pytest.raises(ConfigurationError, match="promise nothing"):
         PrivateKernelRidge(ledger=ledger, **settings | {"epsilon": float("inf")}).fit(rows, rows)

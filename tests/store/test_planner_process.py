@@ -12,7 +12,7 @@ from capri import Capri, ContextSampler
 from capri.arrays import FloatArray
 from capri.joint.planner import PlannerProcess, PlanRequest, planned
 from capri.streams import Streams
-from stored_policies import CONTEXTS, context, course, policy
+from stored_policies import CONTEXTS, context, learning, policy
 
 DUMPS = pickle.dumps
 pytestmark = pytest.mark.usefixtures("unforced")
@@ -37,24 +37,24 @@ def test_a_plan_is_the_same_wherever_it_is_made(tmp_path: Path) -> None:
     assert run._engine is not None
     state = run._engine.state
     request = PlanRequest(plan=(state.following(), 10))
-    here = planned(state.course.branch(), request, 1)
+    here = planned(state.learning.branch(), request, 1)
     planner = PlannerProcess()
     planner.apart = True
-    there = planner.make(state.course.branch(), request, 1, Streams(None))
+    there = planner.make(state.learning.branch(), request, 1, Streams(None))
     assert planner._process is not None
     assert here.plan is not None
     assert there.plan is not None
     assert there.plan.length == here.plan.length
     assert there.plan.value_bound == pytest.approx(here.plan.value_bound, rel=0.2)
-    assert course_of(there) == course_of(here)
+    assert learning_of(there) == learning_of(here)
     # What came back belongs to this process.
-    assert there.course.learner.problem is run.problem
+    assert there.learning.learner.problem is run.problem
     planner.close()
     run.close()
 
 
-def course_of(plan: object) -> list[object]:
-    return [record.to_dict() for record in plan.course.records]  # type: ignore[attr-defined]
+def learning_of(plan: object) -> list[object]:
+    return [record.to_dict() for record in plan.learning.records]  # type: ignore[attr-defined]
 
 
 def test_epochs_go_on_in_the_other_process(tmp_path: Path) -> None:
@@ -67,11 +67,11 @@ def test_epochs_go_on_in_the_other_process(tmp_path: Path) -> None:
     process.kill()  # the next plan starts another one, or is made here
     play(run, 25)
     assert sum(record.length for record in run.epochs) == 50
-    expected = course(run)
+    expected = learning(run)
     run.close()
     assert planner_of(run)._process is None
     other = Capri.open(url)
-    assert course(other) == expected
+    assert learning(other) == expected
     other.close()
 
 
@@ -123,11 +123,11 @@ def test_what_fails_elsewhere_is_made_here(tmp_path: Path, monkeypatch: pytest.M
         patched.setattr(
             pickle, "dumps", lambda parts, **more: DUMPS((*parts, "one argument too many"), **more)
         )
-        assert planner.make(state.course.branch(), request, 1, Streams(None)).plan is not None
+        assert planner.make(state.learning.branch(), request, 1, Streams(None)).plan is not None
     assert planner._portable
     first = planner._process
     assert first is not None
-    assert planner._made_apart(state.course.branch(), request, 1) is not None
+    assert planner._made_apart(state.learning.branch(), request, 1) is not None
     assert planner._process is first
     planner.close()
     run.close()

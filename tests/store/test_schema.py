@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from capri import Capri, StorageError
+from capri.store.tables import TABLES, VERSION, statements
 from capri.store.transaction import Transaction, open_database
-from capri.store.view import TABLES, VERSION, statements
 from stored_policies import policy
 
 

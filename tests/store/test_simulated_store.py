@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from capri import Capri, ContextPool, HorizonError, RewardIgnoredWarning
-from stored_policies import SETTINGS, context, course, decided, policy
+from stored_policies import SETTINGS, context, decided, learning, policy
 
 pytestmark = pytest.mark.usefixtures("unforced")
 ROUNDS = 150
@@ -50,7 +50,7 @@ def play(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RewardIgnoredWarning)
         run.close_epoch(early=True)
-    found = course(run)
+    found = learning(run)
     run.close()
     return decisions, statuses, found
 
@@ -92,7 +92,7 @@ def _to_the_end(run: Capri) -> tuple[list[Any], list[Any]]:
     run.close_epoch()
     with pytest.raises(HorizonError, match="all 200 decisions"):
         run.act([0.0])
-    found = course(run)
+    found = learning(run)
     run.close()
     return decisions, found
 
@@ -119,7 +119,7 @@ def test_epochs_on_a_clock(tmp_path: Path) -> None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", RewardIgnoredWarning)
                 statuses.append(chosen.update(decisions[max(0, number - 25)][0], 0.5))
-        found = course(chosen)
+        found = learning(chosen)
         chosen.close()
         return [decisions, statuses], found
 

@@ -12,7 +12,7 @@ from capri.joint.loop import EpochLoop
 from capri.joint.pace import Worker
 from capri.store.repository import OvertakenError
 from capri.store.view import LEARNT
-from stored_policies import context, course, policy
+from stored_policies import context, learning, policy
 
 pytestmark = pytest.mark.usefixtures("unforced")
 
@@ -44,7 +44,7 @@ def test_an_epoch_that_was_released_is_never_closed_again(pair: tuple[Capri, Cap
     slow.state.refresh()
     newest = slow.state.ground.epochs[0]
     one.close_epoch(early=True)
-    released = course(one)
+    released = learning(one)
     events = one.ledger.events
     slow.state.survey()  # as every step does between its transactions
     for step in (slow.end, slow.releases.close):
@@ -56,7 +56,7 @@ def test_an_epoch_that_was_released_is_never_closed_again(pair: tuple[Capri, Cap
             "SELECT state FROM epochs WHERE number = ?", (newest.number,)
         )
     ) == [(LEARNT,)]
-    assert course(two) == released
+    assert learning(two) == released
     assert two.ledger.events == events
     for run in pair:
         run.close()
@@ -73,7 +73,7 @@ def test_a_plan_needs_the_law_of_its_ground(pair: tuple[Capri, Capri]) -> None:
         slow.open_next(slow.state.issued)
     assert len(two.epochs) == 1
     two.act([0.2])
-    assert course(two) == course(one)
+    assert learning(two) == learning(one)
     for run in pair:
         run.close()
 

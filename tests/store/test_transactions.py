@@ -14,8 +14,8 @@ import pytest
 import capri
 from capri.errors import ConfigurationError, StorageError
 from capri.store.sqlite import SqliteDatabase
+from capri.store.tables import TABLES
 from capri.store.transaction import Database, Transaction, open_database
-from capri.store.view import TABLES
 from postgres_server import PostgresServer
 from stores import in_a_process
 from waiting import PATIENCE, eventually

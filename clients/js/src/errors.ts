@@ -1,4 +1,4 @@
-/** Why a bundle is refused: the same words in every client, see docs/wire.md. */
+/** Why a bundle is refused: the same words in every client, see docs/reference/wire.md. */
 export type Reason =
   | "not-a-bundle"
   | "too-large"

@@ -1,4 +1,4 @@
-/** Steps between the 2,048 entries of the normal table, in base 36: docs/wire.md has their digest. */
+/** Steps between the 2,048 entries of the normal table, in base 36: docs/reference/wire.md has their digest. */
 export const STEPS =
   "3 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 " +
   "5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 6 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 5 " +

@@ -17,8 +17,8 @@ from capri.checks import between, not_negative, one_of, positive, whole
 from capri.environments import TabularEnvironment, random_rkhs, tabulate
 from capri.errors import ConfigurationError
 from capri.kernels import RBF, Kernel, Matern, random_coefficients
-from capri.surfaces import HARTMANN4
 from capri_lab.streams import ARMS_WORLD, DRIFT_WORLD, DUBEY_WORLD, USCA_WORLD
+from capri_lab.surfaces import HARTMANN4
 
 CHANGES = ("none", "flip", "new", "quarter-turn", "full-turn")
 # A turn is made in so many steps.

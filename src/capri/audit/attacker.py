@@ -13,9 +13,9 @@ import numpy as np
 from capri.arrays import FloatArray
 from capri.audit.proof import Sighting
 from capri.epoch.encode import contributions, features_and_baseline
-from capri.epoch.modes import ShadowSum
 from capri.epoch.plan import EpochPlan, Segment
 from capri.epoch.problem import Problem
+from capri.epoch.shadow import ShadowSum
 from capri.privacy.layout import Norm
 from capri.spaces import context_chunks
 

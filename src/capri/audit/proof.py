@@ -236,7 +236,7 @@ def prove(
         pure = {seen.pure for world in worlds for seen in world}
         if len(pure) > 1:  # some runs have one noise, some the other: only the claim holds for both
             told = (
-                _proven_at(low, high, error, budget.delta),
+                epsilon_at(low, high, error, budget.delta),
                 _witnessed(below, above, error, budget),
             )
             proven, witnessed = (_in_unit(budget, epsilon) for epsilon in told)
@@ -312,7 +312,7 @@ def proven_epsilon(low: FloatArray, high: FloatArray, error: float) -> float:
     return best
 
 
-def _proven_at(low: FloatArray, high: FloatArray, error: float, delta: float) -> float:
+def epsilon_at(low: FloatArray, high: FloatArray, error: float, delta: float) -> float:
     """Lower bound on epsilon at ``delta`` from one threshold at 0, whatever the noise.
 
     ``P_high(S) <= e^epsilon P_low(S) + delta`` and the same of the other side: with a mean rate of

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import sqrt
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,9 +19,11 @@ from capri.audit.proof import EXCESS
 from capri.epoch.decisions import Decision, Decisions
 from capri.epoch.plan import unsaid
 from capri.errors import CapriError
-from capri.joint.policy import Capri
 from capri.privacy.budget import PrivacyModel
 from capri.privacy.ledger import ReleaseEvent
+
+if TYPE_CHECKING:
+    from capri.joint.policy import Capri
 
 # Epochs that are rehearsed on made-up users before private runs begin, and decisions at most.
 _EPOCHS, _DECISIONS = 8, 100_000
@@ -39,7 +41,7 @@ _MANY = {
 class RehearsedStage:
     """Where every run begins: a late epoch of a simulation, planned, and nobody has come yet."""
 
-    def __init__(self, policy: Capri, *, rehearsed: bool = True, **changes: Any) -> None:
+    def __init__(self, policy: "Capri", *, rehearsed: bool = True, **changes: Any) -> None:
         with unsaid():  # made-up users, made-up rewards
             self._simulation = policy.again(simulation_seed=0, **changes)
             self.problem = self._simulation.problem
@@ -73,11 +75,11 @@ class RehearsedStage:
         """Whether reports are public one by one."""
         return self.problem.model is PrivacyModel.LOCAL
 
-    def begin(self) -> Capri:
+    def begin(self) -> "Capri":
         """A private run of its own noise."""
         return self._simulation.go_live()
 
-    def stored(self, url: str) -> Capri:
+    def stored(self, url: str) -> "Capri":
         """A private run of the same configuration on a store: it begins with its first epoch."""
         return self._simulation.again(simulation_seed=None, store=url)
 
@@ -117,7 +119,7 @@ class PrivateRun:
     """One run. ``seen`` are the vectors that left the gate, ``noticed`` what others can tell."""
 
     def __init__(
-        self, policy: Capri, reader: Reader | None, bystander: Visit, *, stored: bool = False
+        self, policy: "Capri", reader: Reader | None, bystander: Visit, *, stored: bool = False
     ) -> None:
         """``stored``: on a store, which plans ahead in its own time."""
         self.seen: list[FloatArray] = []
@@ -128,7 +130,7 @@ class PrivateRun:
         self._early: list[_Crowd] = []  # of the epoch under way, come while an older one waited
         self.goes_on(policy)
 
-    def goes_on(self, policy: Capri) -> None:
+    def goes_on(self, policy: "Capri") -> None:
         """With this policy from here on: read what leaves its gate."""
         self.policy = policy
         policy.observe(self._see)

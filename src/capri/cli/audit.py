@@ -247,7 +247,7 @@ def key(
     public: Annotated[Path, typer.Argument(help="The public key, to be published.")],
 ) -> None:
     """Make a pair of keys to sign certificates with."""
-    from capri.privacy.certificate.signature import make_keys
+    from capri.privacy.certificate.verify import make_keys
 
     typer.echo(f"public key {make_keys(private, public)}: publish it where people look for you")
 
@@ -258,7 +258,7 @@ def sign(
     private: Annotated[Path, typer.Option("--key", help="The private key.")],
 ) -> None:
     """Sign a certificate as it is; the signature is written to FILE.sig."""
-    from capri.privacy.certificate.signature import sign as signed
+    from capri.privacy.certificate.verify import sign as signed
 
     typer.echo(f"signed: {signed(file, private)}")
 
@@ -327,7 +327,7 @@ def verify(
 def _signed(file: Path, public_key: Path | None) -> str:
     """By which key a certificate was signed, or an error where it was changed since."""
     from capri.errors import StorageError
-    from capri.privacy.certificate.signature import check_signature
+    from capri.privacy.certificate.verify import check_signature
 
     place = Path(f"{file}.sig")
     if not place.exists():

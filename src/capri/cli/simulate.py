@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from capri.players import ContestRun
     from capri.simulation import SimulationResult, UniformPlay
 
-# Spelled out, as KERNELS are. A test compares.
-ENVIRONMENTS = "rkhs, branin, hartmann4, hartmann6, camel, styblinski-tang, michalewicz"
 _WORLD_PANEL = "Environment"
 
 
@@ -41,19 +39,14 @@ _of_world, _count = partial(option, panel=_WORLD_PANEL), partial(count, panel=_W
 
 
 def simulate(
-    env: Annotated[str, _of_world(f"One of {ENVIRONMENTS}.", "NAME")] = "rkhs",
     kernel: Annotated[
-        str, _of_world(f"Of the policy, and of rkhs: {KERNELS}.", "NAME")
+        str, _of_world(f"Of the policy, and of the random function: {KERNELS}.", "NAME")
     ] = "matern52",
     lengthscale: Annotated[float, _of_world("Lengthscale of the kernel.")] = 0.3,
     contexts: Annotated[int, _count("Number of contexts.")] = 50,
     actions: Annotated[int, _count("Number of actions.")] = 50,
-    context_dimension: Annotated[
-        int | None, _count("Default: half of the function's, or 1.")
-    ] = None,
-    action_dimension: Annotated[
-        int | None, _count("Default: the rest of the function's, or 1.")
-    ] = None,
+    context_dimension: Annotated[int, _count("Numbers of a context.")] = 1,
+    action_dimension: Annotated[int, _count("Numbers of an action.")] = 1,
     noise: Annotated[float, _of_world("Rewards are f plus uniform noise up to this.")] = 0.1,
     policy: Annotated[str, of_policy("Who plays.", "capri|uniform")] = "capri",
     model: Model = "joint",
@@ -76,7 +69,7 @@ def simulate(
     can be repeated exactly, and carries no privacy claim.
     """
     from capri.cli.outcome import PRIVACY_CLAIM, Output, RegretBars, mean, versions
-    from capri.environments import environment_by_name
+    from capri.environments import random_rkhs
     from capri.kernels import kernel_by_name
     from capri.players import CAPRI, make_player
     from capri.privacy.budget import Budget
@@ -102,7 +95,7 @@ def simulate(
         "action_dimension": action_dimension,
         "noise": noise,
     }
-    world = partial(environment_by_name, env, kernel=known, **space)
+    world = partial(random_rkhs, known, **space)
 
     def contender(
         environment: "TabularEnvironment", seed: int
@@ -131,12 +124,9 @@ def simulate(
             results.append(play(playing, environment, rounds, seed=number, progress=bar))
 
     parameters = {
-        "env": env,
         "kernel": kernel,
         "lengthscale": lengthscale,
         **space,
-        "context_dimension": first.contexts.shape[1],
-        "action_dimension": first.actions.shape[1],
         "reward_bound": first.reward_bound,
         "policy": policy,
         "promise": promise,

@@ -82,7 +82,7 @@ def backup(
     The copy is a store itself. It holds what users did and is not released
     yet, sealed as in the store: keep it as safe, and no longer than you
     promise to forget. Whoever goes on with an older copy releases data twice,
-    see docs/deploy.md.
+    see docs/howto/deploy.md.
     """
     from capri.errors import ConfigurationError
 
@@ -216,7 +216,7 @@ def access(
     Changes nothing in the store.
     """
     from capri.files import to_json, write_atomically
-    from capri.store.access import held_about
+    from capri.store.maintenance import held_about
 
     with opened(url, store_key_file, read_only=True) as repository:
         told = held_about(repository, *_person(repository, user, number, decision))
@@ -229,7 +229,7 @@ def access(
 def retention(url: Address, store_key_file: KeyFile = None) -> None:
     """Show what a store keeps where, in which form and for how long."""
     from capri.files import text_table
-    from capri.store.access import retention as kept
+    from capri.store.maintenance import retention as kept
 
     with opened(url, store_key_file, read_only=True) as repository:
         typer.echo(text_table(kept(repository)))

@@ -10,8 +10,9 @@ from capri.cells import as_numbers, plain
 from capri.checks import is_whole
 from capri.epoch.bounds import Bounds
 from capri.epoch.decisions import DEFAULT, FROZEN, INVALID_CONTEXT, OVER_LIMIT, SHADOW
-from capri.epoch.modes import WEIGHT_BOUND, Mode
+from capri.epoch.modes import Mode
 from capri.epoch.problem import Problem
+from capri.epoch.shadow import WEIGHT_BOUND
 from capri.errors import ConfigurationError, ShapeError
 from capri.spaces import CHUNK_PAIRS, Actions, ContextPool, context_chunks
 

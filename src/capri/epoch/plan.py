@@ -21,9 +21,9 @@ from capri.arrays import FloatArray
 from capri.errors import ConfigurationError, KernelWarning
 from capri.features import Function, ProjectedFeatures
 from capri.files import html_table, text_table
-from capri.privacy.counts import CountLayout
 from capri.privacy.histogram import HistogramLayout
 from capri.privacy.ledger import ReleaseEvent
+from capri.privacy.moments import CountLayout
 from capri.privacy.pairs import PairLayout
 from capri.privacy.products import ProductLayout
 from capri.privacy.sphere import Sphere
@@ -38,8 +38,8 @@ _UNSAID = ContextVar("unsaid", default=False)
 class Notice:
     """Something that does not fit, in words and in numbers.
 
-    ``kind`` names it, one heading of docs/warnings.md each. ``text`` says what was seen, what it
-    means and what to do. ``numbers`` are those of the text.
+    ``kind`` names it, one heading of docs/reference/warnings.md each. ``text`` says what was seen,
+    what it means and what to do. ``numbers`` are those of the text.
     """
 
     kind: str

@@ -1,9 +1,9 @@
 """How to play in an epoch: a public law on the actions.
 
-The law, and the conduct that keeps it within limits: all a device needs to know in order to decide,
-and a function of earlier releases alone. Any such law keeps the guarantee, as long as the plan's
-covariance is taken under the same law. The law of one context does not depend on the others, to the
-last bit: they are other people's.
+The law, and the behaviour policy that keeps it within limits: all a device needs to know in order
+to decide, and a function of earlier releases alone. Any such law keeps the guarantee, as long as
+the plan's covariance is taken under the same law. The law of one context does not depend on the
+others, to the last bit: they are other people's.
 
 **Prices.** A limit on an action's share of all decisions is a public price on playing it.
 The law looks at scores. With a price taken off the scores of an action it is played where it is
@@ -100,7 +100,7 @@ class ThompsonLaw(Law):
 
 
 @dataclass(frozen=True, eq=False)
-class Conduct:
+class BehaviourPolicy:
     """A law within limits: None for none.
 
     ``prices`` are taken off the scores of actions whose share of all decisions is limited.
@@ -188,7 +188,7 @@ class Conduct:
                 values["limits"]["prices"] = self.prices.tolist()
         return values, arrays
 
-    def within(self, bounds: Bounds | None) -> "Conduct":
+    def within(self, bounds: Bounds | None) -> "BehaviourPolicy":
         """With what is not stored of limits: which sets are expected, and which shares allowed."""
         if self.bounds is None or bounds is None:
             return self
@@ -198,7 +198,7 @@ class Conduct:
     @classmethod
     def from_state(
         cls, values: dict[str, Any], arrays: dict[str, FloatArray], basis: Span, actions: Actions
-    ) -> "Conduct":
+    ) -> "BehaviourPolicy":
         """The inverse of :meth:`state`."""
         law, stored = _law(values["law"], arrays, basis), values.get("limits")
         if stored is None:
@@ -222,22 +222,24 @@ def _law(values: dict[str, Any], arrays: dict[str, FloatArray], basis: Span) -> 
 _SWEEPS, _HALVINGS = 4, 24
 
 
-def priced(conduct: Conduct, contexts: FloatArray, weights: FloatArray) -> Conduct:
-    """The conduct with prices at which all shares are kept; with ceilings where none does."""
-    bounds = conduct.bounds
+def priced(
+    behaviour: BehaviourPolicy, contexts: FloatArray, weights: FloatArray
+) -> BehaviourPolicy:
+    """The behaviour with prices at which all shares are kept; with ceilings where none does."""
+    bounds = behaviour.bounds
     if bounds is None or bounds.shares is None:
-        return conduct
+        return behaviour
     limits = bounds.shares
 
     def shares(prices: FloatArray) -> FloatArray:
-        return np.asarray(weights @ replace(conduct, prices=prices).expected(contexts))
+        return np.asarray(weights @ replace(behaviour, prices=prices).expected(contexts))
 
     prices = np.zeros(len(limits))
-    dearest = _range(conduct, contexts)
+    dearest = _range(behaviour, contexts)
     for _ in range(_SWEEPS):
         over = np.flatnonzero(shares(prices) > limits)
         if not len(over):
-            return replace(conduct, prices=prices)
+            return replace(behaviour, prices=prices)
         for action in over:
             low, high = prices[action], dearest
             for _ in range(_HALVINGS):
@@ -249,12 +251,12 @@ def priced(conduct: Conduct, contexts: FloatArray, weights: FloatArray) -> Condu
                     high = middle
             prices[action] = high
     if (shares(prices) <= limits).all():
-        return replace(conduct, prices=prices)
+        return replace(behaviour, prices=prices)
     # A law without scores, or limits that push each other: every decision keeps to the share.
-    return replace(conduct, bounds=replace(bounds, ceiling=bounds.strict), prices=None)
+    return replace(behaviour, bounds=replace(bounds, ceiling=bounds.strict), prices=None)
 
 
-def _range(conduct: Conduct, contexts: FloatArray) -> float:
+def _range(behaviour: BehaviourPolicy, contexts: FloatArray) -> float:
     """More than any difference of scores that the law may see."""
-    scores = conduct.law.scores(conduct.actions.pairs(contexts[:256]))
+    scores = behaviour.law.scores(behaviour.actions.pairs(contexts[:256]))
     return 4 * float(np.abs(scores).max()) + 1e-9

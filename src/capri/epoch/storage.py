@@ -4,7 +4,7 @@ import json
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from io import BytesIO
 from os import PathLike
 from pathlib import Path
@@ -15,8 +15,8 @@ import numpy as np
 from capri.crowd import ColumnCells, ColumnScores
 from capri.dense_features import DenseFeatures
 from capri.epoch.limits import Limits
-from capri.epoch.plan import EpochPlan, Segment
-from capri.epoch.problem import Problem
+from capri.epoch.plan import EpochPlan, ScheduleTerms, Segment
+from capri.epoch.problem import Problem, with_actions
 from capri.epoch.rewards import RewardScale, RewardTerms
 from capri.errors import BudgetError, StorageError
 from capri.family import ArmBasis, ArmFeatures, ProductBasis
@@ -32,9 +32,9 @@ from capri.files import digest_of, plain, write_atomically
 from capri.kernels import Kernel, from_dict
 from capri.partition import CellFeatures
 from capri.privacy.budget import Budget
-from capri.privacy.counts import CountLayout
 from capri.privacy.histogram import HistogramLayout
 from capri.privacy.layout import Norm
+from capri.privacy.moments import CountLayout
 from capri.privacy.pairs import PairLayout
 from capri.privacy.products import ProductLayout
 from capri.privacy.projection import IntegerProjection
@@ -216,6 +216,32 @@ def actions_from_state(values: dict[str, Any], rows: Any) -> FixedActions:
     """The inverse of :func:`actions_state`."""
     schema = _schema(values.get("action_schema"))
     return FixedActions(rows, values.get("action_names"), schema, values.get("action_codes"))
+
+
+def version_state(problem: Problem) -> tuple[dict[str, Any], Arrays]:
+    """What may change while a policy runs: actions, limits, rewards, schedule."""
+    values: dict[str, Any] = {"rewards": problem.rewards.to_dict()}
+    if problem.limits is not None:
+        values["limits"] = [problem.limits.to_dict(), problem.limits.declared]
+    if problem.schedule is not None:
+        values["schedule"] = asdict(problem.schedule)
+    if not isinstance(problem.actions, FixedActions):
+        return values, {}  # contexts bring their own
+    return values | actions_state(problem.actions), {"rows": problem.actions.rows}
+
+
+def in_version(problem: Problem, values: dict[str, Any], arrays: Arrays) -> Problem:
+    """The problem in another version: the inverse of :func:`version_state`."""
+    limits, schedule = values.get("limits"), values.get("schedule")
+    renewed = replace(
+        problem,
+        rewards=RewardTerms.from_dict(values["rewards"]),
+        limits=None if limits is None else Limits.from_dict(*limits),
+        schedule=None if schedule is None else ScheduleTerms(**schedule),
+    )
+    if "rows" not in arrays:
+        return with_actions(renewed, problem.actions)
+    return with_actions(renewed, actions_from_state(values, arrays["rows"]))
 
 
 def plan_state(plan: EpochPlan) -> tuple[dict[str, Any], Arrays]:

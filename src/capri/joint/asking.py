@@ -8,7 +8,6 @@ from capri.epoch.problem import Problem
 from capri.epoch.rewards import rescaled
 from capri.epoch.storage import configuration_digest
 from capri.errors import BudgetError, ConfigurationError
-from capri.joint.engine import Engine
 from capri.learners.crowd_report import CrowdReport, crowd_report
 from capri.learners.explain import explain
 from capri.learners.explanation import Explanation
@@ -25,12 +24,13 @@ from capri.streams import Streams
 
 if TYPE_CHECKING:
     from capri.forecast.result import Forecast
+    from capri.joint.engine import Engine
 
 
 class Asking:
     """The public side of :class:`capri.Capri`: nothing here knows of users."""
 
-    _engine: Engine
+    _engine: "Engine"
     _configured: Configuration
     _streams: Streams
     _gate: Gate
@@ -41,7 +41,7 @@ class Asking:
     @property
     def problem(self) -> Problem:
         """Spaces, bounds and the promise; its actions may be new."""
-        return self._engine.course.learner.problem
+        return self._engine.learning.learner.problem
 
     def _certify(self, **wanted: Any) -> Certificate:
         wanted = {"private": not self._streams.simulated} | wanted
@@ -145,7 +145,7 @@ class Asking:
         with self._lock:
             budget = None if self._streams.simulated else self.problem.budget
             digest = configuration_digest(*self._configuration())
-            return releases_prior(self._engine.course, budget, digest)
+            return releases_prior(self._engine.learning, budget, digest)
 
     def explain(self) -> Explanation:
         """What the releases made it believe: kernels, effects, columns that matter, noise.
@@ -153,7 +153,7 @@ class Asking:
         From public things alone, so it costs nothing and changes nothing.
         """
         with self._lock:
-            return explain(self._engine.course.learner)
+            return explain(self._engine.learning.learner)
 
     def crowd(self) -> CrowdReport:
         """Who comes, as learnt in private where nothing was public but ranges (docs/world.md).
@@ -161,7 +161,7 @@ class Asking:
         Shares, middles and dependence of the columns with their errors: from releases alone.
         """
         with self._lock:
-            learner = self._engine.course.learner
+            learner = self._engine.learning.learner
             if not isinstance(learner, PracticalLearner):
                 raise ConfigurationError("who comes is learnt by preset='practical' alone")
             return crowd_report(learner.known.crowd)

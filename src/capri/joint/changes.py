@@ -117,3 +117,8 @@ def plain(name: str, value: Any) -> Any:
     if isinstance(value, Limits):
         return value.to_dict()
     return value if isinstance(value, int | float | None) else str(value)
+
+
+def noted(by: str, why: str) -> dict[str, str]:
+    """By whom and why, where that was said."""
+    return {name: each for name, each in (("by", by), ("why", why)) if each}

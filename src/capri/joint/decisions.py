@@ -24,7 +24,8 @@ from capri.joint.slots import FullError, SlotBook, Slots
 from capri.joint.state import TURNS, PublicState
 from capri.store.codec import VOID, Played, owned
 from capri.store.repository import OvertakenError, Remembered
-from capri.store.view import Unit, View
+from capri.store.tables import Unit
+from capri.store.view import View
 from capri.streams import Streams
 
 

@@ -17,11 +17,13 @@ from datetime import datetime, timedelta
 from threading import Thread, current_thread
 from typing import Any
 
-from capri.epoch.course import Course
 from capri.epoch.decisions import SIMULATED, DecisionIds
-from capri.epoch.modes import Mode, ShadowRecord
+from capri.epoch.learning_loop import LearningLoop
+from capri.epoch.modes import Mode
 from capri.epoch.plan import EpochPlan, Segment
 from capri.epoch.problem import Problem
+from capri.epoch.shadow import ShadowRecord
+from capri.epoch.storage import version_state
 from capri.errors import CapriError, ConfigurationError
 from capri.joint.decisions import Decider
 from capri.joint.loop import EpochLoop
@@ -32,11 +34,11 @@ from capri.joint.state import PublicState, repeated
 from capri.privacy.budget import UserId, check_users, user_digest
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger, ReleaseEvent
-from capri.store.codec import PlainCodec, packed
+from capri.store.codec import packed
 from capri.store.memory import MemoryRepository
 from capri.store.persistence import Described
-from capri.store.repository import Forgotten, Repository, Rows, kept_version
-from capri.store.view import Unit
+from capri.store.repository import Forgotten, Repository, Rows
+from capri.store.tables import Unit
 from capri.streams import Streams
 
 DEFAULT_RETENTION = timedelta(days=30)
@@ -142,7 +144,7 @@ class Engine:
         repository: Repository,
         *,
         problem: Problem,
-        course: Course,
+        learning: LearningLoop,
         streams: Streams,
         gate: Gate,
         ledger: Ledger | None,
@@ -151,13 +153,14 @@ class Engine:
         clock: Callable[[], float],
     ) -> None:
         self.repository, self._ledger, self.clock = repository, ledger, clock
-        self.hooks = course.hooks
+        self.reservation = None if ledger is None else ledger.reservation
+        self.hooks = learning.hooks
         repository.rows.columns = stored_columns(problem)
         self.state = state = PublicState(
-            repository, problem, course, streams, clock, self._publish, horizon
+            repository, problem, learning, streams, clock, self._publish, horizon
         )
         self.loop = EpochLoop(state, streams, gate, ledger)
-        self.hooks.skip(len(self.course.records))  # of before this process came
+        self.hooks.skip(len(self.learning.records))  # of before this process came
         self.loop.releases.clean_log()
         self.ids = SIMULATED if streams.simulated else repository.ids
         self.decider = Decider(
@@ -177,19 +180,19 @@ class Engine:
     def __repr__(self) -> str:
         return f"Engine({self.repository!r})"
 
-    def _publish(self, course: Course, events: list[ReleaseEvent]) -> None:
+    def _publish(self, learning: LearningLoop, events: list[ReleaseEvent]) -> None:
         """What this process has read or learnt, committed by whoever it was."""
         if self._ledger is not None:
             for event in events:
                 self._ledger.record(event)
-        course.hooks = self.hooks
-        self.hooks.tell(course.records)
-        self.hooks.warn(course.learner.notices)
+        learning.hooks = self.hooks
+        self.hooks.tell(learning.records)
+        self.hooks.warn(learning.learner.notices)
 
     @property
-    def course(self) -> Course:
+    def learning(self) -> LearningLoop:
         """What was learnt, as of the newest law this process has read."""
-        return self.state.course
+        return self.state.learning
 
     # -- serving ----------------------------------------------------------------------------------
 
@@ -248,10 +251,10 @@ class Engine:
             ground = self.state.ground
             planned = max((each.first + each.length for each in ground.epochs), default=0)
             problem = renewed(self.state.latest(ground), planned)
-            kept = kept_version(problem, repository.codec)
+            kept = repository.codec.pack(*version_state(problem))
             digest = repository.codec.mark(kept).hex()
             count = problem.actions.count
-            before = kept_version(self.state.problem, repository.codec)
+            before = repository.codec.pack(*version_state(self.state.problem))
             described = None if configured is None else packed(*configured(problem))
 
             def change(unit: Unit) -> None:
@@ -309,7 +312,7 @@ class Engine:
         """How far all processes of this policy have come."""
         issued, view = self.state.read()
         newest = max((epoch.number for epoch in view.epochs), default=0)
-        released = view.epochs[0].number - 1 if view.epochs else len(self.course.records)
+        released = view.epochs[0].number - 1 if view.epochs else len(self.learning.records)
         return Progress(
             decided=issued,
             released=released,
@@ -380,12 +383,12 @@ class Engine:
                     self._ledger.settle()
 
 
-def in_memory(problem: Problem, streams: Streams, course: Course) -> MemoryRepository:
+def in_memory(problem: Problem, streams: Streams, learning: LearningLoop) -> MemoryRepository:
     """Where a policy without a store lives."""
     ids = SIMULATED if streams.simulated else DecisionIds()
-    values, arrays = course.state()
+    values, arrays = learning.state()
     law = {"course": values, "plan_seconds": 0.0, "played": 0}, arrays
-    return MemoryRepository(stored_columns(problem), ids, law, kept_version(problem, PlainCodec()))
+    return MemoryRepository(stored_columns(problem), ids, law, version_state(problem))
 
 
 def shut(engine: Engine, process: int) -> None:

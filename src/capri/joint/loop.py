@@ -26,7 +26,8 @@ from capri.joint.state import PublicState
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger, ReleaseEvent
 from capri.store.repository import OvertakenError, drop_laws
-from capri.store.view import CLOSED, LEARNT, OPEN, RELEASED, WAITING, EpochRow, Unit
+from capri.store.tables import Unit
+from capri.store.view import CLOSED, LEARNT, OPEN, RELEASED, WAITING, EpochRow
 from capri.streams import Streams
 
 # The next epoch is planned when this share of the one under way is still to come.
@@ -60,7 +61,7 @@ class EpochLoop:
             self._end_full()  # a release may have told of a change
             if self.state.ground.newest is None:
                 self.open_next(self.state.issued)
-            elif self.state.played != len(self.state.course.records):
+            elif self.state.played != len(self.state.learning.records):
                 self.turn()
 
     def _end_full(self) -> None:
@@ -125,10 +126,10 @@ class EpochLoop:
         if newest is None:
             self.open_next(self.state.issued)
             return
-        given_up = self.state.issued > newest.first and self.state.course.learner.obsolete(
+        given_up = self.state.issued > newest.first and self.state.learning.learner.obsolete(
             newest.number
         )
-        if self.state.played != len(self.state.course.records) and not given_up:
+        if self.state.played != len(self.state.learning.records) and not given_up:
             self.turn()
             newest = self.state.ground.newest or newest
         margin = newest.length // AHEAD if ahead else 0
@@ -353,17 +354,17 @@ class EpochLoop:
     def _advance(
         self, request: PlanRequest, write: Callable[[Unit, PlanResult, int, int], None]
     ) -> None:
-        """Compute on a branch of the course, and publish it if nobody was faster.
+        """Compute on a branch of the learning loop, and publish it if nobody was faster.
 
-        The course must be that of the ground: a step may have looked at the store since, and found
-        what another process has learnt.
+        What was learnt must be that of the ground: a step may have looked at the store since, and
+        found what another process has learnt.
         """
         if self.state.law != self.state.ground.law:
             raise OvertakenError
         with self.state.drawing:
             request = replace(request, codec=self.repository.codec)
             result = self.planner.make(
-                self.state.course.branch(), request, self.state.played, self._streams
+                self.state.learning.branch(), request, self.state.played, self._streams
             )
             if result.plan is not None:
                 self.check_plan(result.plan, opening=True)
@@ -379,7 +380,7 @@ class EpochLoop:
 
             law = self.repository.write(publish)
         self.state.adopt(
-            result.course,
+            result.learning,
             law=law,
             played=result.played,
             catalogue=request.catalogue,

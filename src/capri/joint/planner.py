@@ -1,14 +1,14 @@
 """The planner: learning and planning on public values, in a process of its own where that is long.
 
-A plan result is computed from a branch of the course and changes nothing: it says what a step will
-publish. So it may be made in another process, and thrown away if somebody was faster. While it is
-computed there, requests keep the interpreter.
+A plan result is computed from a branch of the learning loop and changes nothing: it says what a
+step will publish. So it may be made in another process, and thrown away if somebody was faster.
+While it is computed there, requests keep the interpreter.
 
 A thread would do for small problems, and does until a result has taken longer than :data:`LONG`.
 The process is then started, and not waited for any longer than that result took: users play an old
-law meanwhile.
-Only public values cross the pipe: a course, a release, and the result that comes back. The process
-ends when its input does, so it does not outlive a policy that was killed by more than a result.
+law meanwhile. Only public values cross the pipe: a learning loop, a release, and the result that
+comes back. The process ends when its input does, so it does not outlive a policy that was killed by
+more than a result.
 
 A problem may hold code of the caller, such as a sampler of contexts, which is pickled by its name.
 Where the other process does not find it, every later result is made here. Any other failure there
@@ -28,8 +28,8 @@ from select import select
 from time import thread_time
 from typing import IO, Any
 
-from capri.epoch.course import Course
 from capri.epoch.decide import Chooser
+from capri.epoch.learning_loop import LearningLoop
 from capri.epoch.plan import EpochPlan, Release, Segment
 from capri.epoch.problem import Problem
 from capri.epoch.storage import plan_state, segment_state
@@ -72,9 +72,9 @@ class PlanRequest:
 
 @dataclass(frozen=True, eq=False)
 class PlanResult:
-    """The course afterwards, and what is to be published of it, as it is kept."""
+    """The learning afterwards, and what is to be published of it, as it is kept."""
 
-    course: Course
+    learning: LearningLoop
     played: int  # releases behind the newest law that is played
     law: Any
     mark: bytes  # digest of the law
@@ -85,35 +85,35 @@ class PlanResult:
     kept_plan: Any = None
 
 
-def planned(course: Course, request: PlanRequest, played: int) -> PlanResult:
-    """Carry a request out on a course that is ours to change."""
+def planned(learning: LearningLoop, request: PlanRequest, played: int) -> PlanResult:
+    """Carry a request out on a learning loop that is ours to change."""
     segment = plan = None
     if request.release is not None:
-        course.close(request.release)
+        learning.close(request.release)
     elif request.learn is not None:
-        course.learner.drop(request.learn)
+        learning.learner.drop(request.learn)
     if request.turn:
-        segment = course.turn()
+        segment = learning.turn()
     if request.renewed is not None:
-        course.adopt(request.renewed)
+        learning.adopt(request.renewed)
     if request.plan is not None:
-        plan = course.plan(*request.plan, endless=request.endless)
+        plan = learning.plan(*request.plan, endless=request.endless)
         segment = None if plan is None else plan.opening
     chooser = None
     if request.turn or plan is not None:
-        played = len(course.records)
+        played = len(learning.records)
     if segment is not None:
         # Learners replace what they know piece by piece: a copy keeps the law of now.
-        learner = copy(course.learner)
+        learner = copy(learning.learner)
         chooser = Chooser(learner.problem, learner.probabilities, learner.pool_law())
-    values, arrays = course.state()
-    head = {"course": values, "plan_seconds": course.plan_seconds, "played": played}
+    values, arrays = learning.state()
+    head = {"course": values, "plan_seconds": learning.plan_seconds, "played": played}
     if request.catalogue:
         head["catalogue"] = request.catalogue
     codec = request.codec
     law = codec.pack(head, arrays)
     return PlanResult(
-        course,
+        learning,
         played,
         law,
         codec.mark(law),
@@ -138,17 +138,17 @@ class PlannerProcess:
         self._patience = inf  # seconds that the last result took here
 
     def make(
-        self, course: Course, request: PlanRequest, played: int, streams: Streams
+        self, learning: LearningLoop, request: PlanRequest, played: int, streams: Streams
     ) -> PlanResult:
-        """A result from a branch of the course."""
+        """A result from a branch of the learning loop."""
         if self.apart and self._portable and not streams.simulated:
-            found = self._made_apart(course, request, played)
+            found = self._made_apart(learning, request, played)
             if found is not None:
-                return _at_home(found, request.renewed or course.learner.problem, streams)
+                return _at_home(found, request.renewed or learning.learner.problem, streams)
             if self._stopped:
                 raise StorageError("the policy was closed while it planned")
         started = thread_time()
-        result = planned(course, request, played)
+        result = planned(learning, request, played)
         self._patience = thread_time() - started
         slow = self._patience > LONG and not streams.simulated
         if slow and self._portable and not self.apart:
@@ -156,17 +156,19 @@ class PlannerProcess:
             self._started()
         return result
 
-    def _made_apart(self, course: Course, request: PlanRequest, played: int) -> PlanResult | None:
+    def _made_apart(
+        self, learning: LearningLoop, request: PlanRequest, played: int
+    ) -> PlanResult | None:
         """The same by the other process; None where that cannot be."""
-        own, course._draws = course._draws, Streams(None)  # our own draws stay here
+        own, learning._draws = learning._draws, Streams(None)  # our own draws stay here
         try:
-            order = _in_parts((course, request, played))
+            order = _in_parts((learning, request, played))
         except Exception:  # whatever a sampler of contexts is made of
             self._portable = False
             self.close()
             return None
         finally:
-            course._draws = own
+            learning._draws = own
         try:
             process = self._started()
             assert process.stdin is not None
@@ -229,8 +231,8 @@ class PlannerProcess:
 
 def _at_home(result: PlanResult, problem: Problem, streams: Streams) -> PlanResult:
     """A result that came from elsewhere, with the problem and the draws of this process."""
-    course: Any = result.course
-    course._draws, course.learner = streams, course.learner.on(problem)
+    learning: Any = result.learning
+    learning._draws, learning.learner = streams, learning.learner.on(problem)
     if result.chooser is not None:
         result.chooser._problem = problem
     return result

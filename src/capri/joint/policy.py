@@ -9,8 +9,8 @@ from threading import RLock
 from typing import Any, Self
 
 from capri.arrays import one_blas_thread
-from capri.epoch.course import Course, PublicFace
 from capri.epoch.decisions import DecisionIds
+from capri.epoch.learning_loop import LearningLoop, PublicFace
 from capri.epoch.limits import Limits
 from capri.epoch.plan import Epochs
 from capri.epoch.problem import Problem, checked_problem
@@ -35,7 +35,6 @@ from capri.privacy.certificate import Certificate, Declaration
 from capri.privacy.gate import Gate, Observer, noise_source
 from capri.privacy.ledger import Ledger
 from capri.spaces import Contexts
-from capri.store.history import History
 from capri.store.memory import MemoryRepository, rehearsed
 from capri.store.organisation import OrganisationLedger
 from capri.store.persistence import (
@@ -47,6 +46,7 @@ from capri.store.persistence import (
 )
 from capri.store.repository import Repository
 from capri.store.reservation import Reservation, joined
+from capri.store.rollback import History
 from capri.streams import Streams
 
 
@@ -210,13 +210,13 @@ class Capri(Asking, Serving, PublicFace):
         self._lock = RLock()
         self._stored = store is not None
         streams = Streams(simulation_seed)
-        course = self._begun(problem, streams)
+        learning = self._begun(problem, streams)
         if store is not None:
             described = self._configured.described(problem)
             repository = open_store(
                 store,
                 described,
-                course,
+                learning,
                 streams,
                 store_key=store_key,
                 after=after,
@@ -224,7 +224,7 @@ class Capri(Asking, Serving, PublicFace):
                 new_rollback_guard=new_rollback_guard,
             )
             held = self._configured.reserved(problem, repository)
-            self._assemble(problem, streams, course, repository, held)
+            self._assemble(problem, streams, learning, repository, held)
             # A policy that is dropped without close() gives its connections back all the same.
             weakref.finalize(self, shut, self._engine, os.getpid())
         elif (
@@ -237,22 +237,22 @@ class Capri(Asking, Serving, PublicFace):
                 "store_key, after and rollback_guard are of use with a store only"
             )
         else:
-            self._assemble(problem, streams, course, in_memory(problem, streams, course))
+            self._assemble(problem, streams, learning, in_memory(problem, streams, learning))
 
-    def _begun(self, problem: Problem, streams: Streams) -> Course:
+    def _begun(self, problem: Problem, streams: Streams) -> LearningLoop:
         """What is known before the first user."""
         configured = self._configured
         with one_blas_thread():
             schedule, learner = build(
                 problem, configured.options, configured.horizon, streams.public, configured.observed
             )
-        return Course(schedule, learner, streams, timed=streams.simulated)
+        return LearningLoop(schedule, learner, streams, timed=streams.simulated)
 
     def _assemble(
         self,
         problem: Problem,
         streams: Streams,
-        course: Course,
+        learning: LearningLoop,
         repository: Repository,
         reservation: Reservation | None = None,
     ) -> None:
@@ -278,7 +278,7 @@ class Capri(Asking, Serving, PublicFace):
         self._engine = Engine(
             repository,
             problem=problem,
-            course=course,
+            learning=learning,
             streams=streams,
             gate=self._gate,
             ledger=self._ledger,
@@ -298,15 +298,15 @@ class Capri(Asking, Serving, PublicFace):
         self._gate.observe(observer)
 
     def __repr__(self) -> str:
-        return f"Capri({self.guarantee}; epoch {len(self._course.records) + 1})"
+        return f"Capri({self.guarantee}; epoch {len(self._learning.records) + 1})"
 
     @property
     def _problem(self) -> Problem:  # type: ignore[override]
         return self.problem
 
     @property
-    def _course(self) -> Course:  # type: ignore[override]
-        return self._engine.course
+    def _learning(self) -> LearningLoop:  # type: ignore[override]
+        return self._engine.learning
 
     # -- what may be asked of it ------------------------------------------------------------------
 
@@ -353,7 +353,7 @@ class Capri(Asking, Serving, PublicFace):
         vars(run).update(vars(self))
         run._lock = RLock()
         heir = rehearsed(repository, DecisionIds())
-        run._assemble(self.problem, streams, self._course.branch(streams), heir)
+        run._assemble(self.problem, streams, self._learning.branch(streams), heir)
         run._engine.state.recall(self._engine.state)
         return run
 
@@ -429,8 +429,10 @@ class Capri(Asking, Serving, PublicFace):
         with damage_as_storage_error(path):
             policy = cls(**found.settings, clock=clock, key_retention=key_retention)
             problem, streams = policy.problem, policy._streams
-            course, repository = found.restored(policy._course, policy._engine.repository, streams)
-            policy._assemble(problem, streams, course, repository)
+            learning, repository = found.restored(
+                policy._learning, policy._engine.repository, streams
+            )
+            policy._assemble(problem, streams, learning, repository)
             policy._engine.check_plans()
             if policy.private:
                 policy._history = found.history(take_over=take_over)

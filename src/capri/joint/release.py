@@ -34,10 +34,10 @@ import numpy as np
 from capri.arrays import FloatArray, IntArray
 from capri.epoch.decisions import DEFAULT, FROZEN, SHADOW
 from capri.epoch.encode import Encoder
-from capri.epoch.modes import ShadowSum
 from capri.epoch.plan import EpochPlan, Segment
 from capri.epoch.problem import Problem
 from capri.epoch.rewards import settled
+from capri.epoch.shadow import ShadowSum
 from capri.joint.state import PublicState
 from capri.privacy.budget import PrivacyModel
 from capri.privacy.gate import Departure, Gate
@@ -45,7 +45,8 @@ from capri.privacy.ledger import Ledger, ReleaseEvent
 from capri.spaces import FixedActions
 from capri.store.codec import VOID
 from capri.store.repository import EpochPart, OvertakenError
-from capri.store.view import CLOSED, RELEASED, WAITING, EpochRow, Unit
+from capri.store.tables import Unit
+from capri.store.view import CLOSED, RELEASED, WAITING, EpochRow
 from capri.streams import Streams
 
 # All in seconds. The last two: after which others release what the process that closed an epoch

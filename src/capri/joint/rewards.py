@@ -24,7 +24,8 @@ from capri.epoch.rewards import (
 )
 from capri.joint.state import TURNS, PublicState
 from capri.store.repository import Combined, OvertakenError
-from capri.store.view import OPEN, EpochRow, Unit, View
+from capri.store.tables import Unit
+from capri.store.view import OPEN, EpochRow, View
 
 _NOTHING = Combined(float("nan"), ())
 # The last slot of an epoch whose end is open.

@@ -7,7 +7,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,14 +17,14 @@ from capri.choices import as_wanted
 from capri.epoch.bounds import Sets, given_sets
 from capri.epoch.decide import Logged, as_logged
 from capri.epoch.decisions import NOBODY, Decision, DecisionIds, Decisions, decision_rewards
-from capri.epoch.modes import Mode, Operation, ShadowRecord, checked_mode
+from capri.epoch.modes import Mode, Operation, checked_mode
 from capri.epoch.plan import EpochPlan, Segment
 from capri.epoch.problem import Problem
 from capri.epoch.rewards import RewardStatus, warn_of_ignored
+from capri.epoch.shadow import ShadowRecord
 from capri.errors import BudgetError, ConfigurationError, ShapeError
-from capri.joint.changes import changed, plain, schedule_terms
+from capri.joint.changes import changed, noted, plain, schedule_terms
 from capri.joint.decisions import Visits
-from capri.joint.engine import Engine, Progress, RepositoryUsers
 from capri.joint.state import repeated
 from capri.privacy.budget import UserId, check_users
 from capri.spaces import Contexts, as_contexts, as_visits
@@ -32,14 +32,17 @@ from capri.store.persistence import Configuration
 from capri.store.repository import Forgotten
 from capri.streams import Streams
 
+if TYPE_CHECKING:
+    from capri.joint.engine import Engine, Progress, RepositoryUsers
+
 
 class Serving(ABC):
     """What :class:`capri.Capri` does for users, over an engine."""
 
-    _engine: Engine
+    _engine: "Engine"
     _configured: Configuration
     _streams: Streams
-    _users: RepositoryUsers | None
+    _users: "RepositoryUsers | None"
     _ids: DecisionIds
     _contexts: Contexts
     _process: int | None
@@ -117,7 +120,7 @@ class Serving(ABC):
         """
         rows = as_contexts(contexts, self._contexts.dimension, self._contexts.schema)
         wanted = as_wanted(
-            action_index, len(rows), self._engine.course.learner.problem.actions.count
+            action_index, len(rows), self._engine.learning.learner.problem.actions.count
         )
         if self.private:
             raise ConfigurationError(
@@ -155,6 +158,8 @@ class Serving(ABC):
         if len(rows) == 0:
             return self._no_decisions(), np.empty(0, dtype=np.bool_)
         engine = self._engine
+        if engine.reservation is not None:
+            engine.reservation.hold()
         digests = None if users is None or self._users is None else self._users.digests(users)
         names = None if keys is None else engine.repository.rows.key_digests(keys)
         return engine.pace.decide(Visits(rows, valid, digests, names, logged, wanted, available))
@@ -182,7 +187,7 @@ class Serving(ABC):
 
     def _no_decisions(self) -> Decisions:
         nobody, nothing = np.empty(0, dtype=np.int64), np.empty(0)
-        actions, state = self._engine.course.learner.problem.actions, self._engine.state
+        actions, state = self._engine.learning.learner.problem.actions, self._engine.state
         features, epoch = np.empty((0, actions.dimension)), max(1, state.following() - 1)
         return Decisions(nobody, epoch, nobody, features, nothing, nobody, self._ids, actions.names)
 
@@ -266,7 +271,7 @@ class Serving(ABC):
         return self._engine.state.has_data()
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> "Progress":
         """How far it has come; all of it is public."""
         return self._engine.progress()
 
@@ -357,13 +362,13 @@ class Serving(ABC):
         :attr:`operations` note ``by`` whom and ``why``.
         """
         self._check_process()
-        wanted = checked_mode(mode, action, self._engine.course.learner.problem)
-        self._engine.set_mode(wanted, _noted(by, why))
+        wanted = checked_mode(mode, action, self._engine.learning.learner.problem)
+        self._engine.set_mode(wanted, noted(by, why))
 
     def freeze(self, *, by: str = "", why: str = "") -> None:
         """Mode "frozen", unless it is that already: another process may have been first."""
         self._check_process()
-        self._engine.set_mode(Mode("frozen"), _noted(by, why), unless="frozen")
+        self._engine.set_mode(Mode("frozen"), noted(by, why), unless="frozen")
 
     def change(self, *, by: str = "", why: str = "", **settings: Any) -> None:
         """Change what may change while a policy runs, from the next epoch on, in one publication.
@@ -381,7 +386,7 @@ class Serving(ABC):
         def renewed(latest: Problem, planned: int) -> Problem:
             terms = schedule_terms(latest, first.horizon, first.options)
             found = changed(latest, terms, settings, planned)
-            self._engine.course.learner.accepts(found)
+            self._engine.learning.learner.accepts(found)
             self.mode.check(found.actions)
             return found
 
@@ -396,8 +401,8 @@ class Serving(ABC):
             return {**values, "simulated": self._streams.simulated}, arrays
 
         alone = settings.keys() == {"actions"}
-        noted = {} if alone else {"changed": {k: plain(k, v) for k, v in settings.items()}}
-        record = noted | _noted(by, why)
+        done = {} if alone else {"changed": {k: plain(k, v) for k, v in settings.items()}}
+        record = done | noted(by, why)
         self._engine.change(renewed, None if alone else configured, record)
 
     def replace_actions(self, actions: object) -> None:
@@ -427,11 +432,6 @@ class Serving(ABC):
             )
         check_users([user])
         return self._engine.forget_user(self._users.digests([user])[0])
-
-
-def _noted(by: str, why: str) -> dict[str, str]:
-    """By whom and why, where that was said."""
-    return {name: each for name, each in (("by", by), ("why", why)) if each}
 
 
 def _checked_texts(

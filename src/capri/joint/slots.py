@@ -13,7 +13,8 @@ from typing import NamedTuple
 from capri.errors import HorizonError
 from capri.joint.state import PublicState
 from capri.store.repository import OvertakenError, OwnLock
-from capri.store.view import EpochRow, Unit, View
+from capri.store.tables import Unit
+from capri.store.view import EpochRow, View
 from capri.streams import Streams
 
 # Slots are leased for about this many seconds of use, and never more than a share of the epoch.

@@ -5,22 +5,26 @@ and :mod:`capri.joint.release`.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from capri.epoch.course import Course
 from capri.epoch.decide import Chooser
 from capri.epoch.plan import EpochPlan, Segment
 from capri.epoch.problem import Problem
 from capri.epoch.rewards import RewardTerms
 from capri.epoch.storage import (
+    in_version,
     plan_from_state,
     segment_from_state,
 )
 from capri.errors import HorizonError, StorageError
 from capri.privacy.ledger import ReleaseEvent
-from capri.store.repository import OvertakenError, OwnLock, Repository, problem_with
-from capri.store.view import OPEN, EpochRow, Unit, View
+from capri.store.repository import OvertakenError, OwnLock, Repository
+from capri.store.tables import Unit
+from capri.store.view import OPEN, EpochRow, View
 from capri.streams import Streams
+
+if TYPE_CHECKING:
+    from capri.epoch.learning_loop import LearningLoop
 
 Result = TypeVar("Result")
 
@@ -65,30 +69,30 @@ class PublicState:
         self,
         repository: Repository,
         problem: Problem,
-        course: Course,
+        learning: "LearningLoop",
         streams: Streams,
         now: Callable[[], float],
-        publish: Callable[[Course, list[ReleaseEvent]], None],
+        publish: "Callable[[LearningLoop, list[ReleaseEvent]], None]",
         horizon: int | None,
     ) -> None:
         """``publish`` is told what this process has learnt or read, after it is committed."""
         self.repository, self.problem = repository, problem
-        self.course, self._streams = course, streams
-        self._learnt = course.learnt  # releases behind the course
+        self.learning, self._streams = learning, streams
+        self._learnt = learning.learnt  # releases behind the learning loop
         self.now, self._tell, self._horizon = now, publish, horizon
         # Whether all that is due is done before the next decision.
         self.synchronous = repository.synchronous or streams.simulated
         self.drawing = repository.drawing(streams)  # around all that is drawn
-        self.law = repository.own_law  # generation of the law that the course stands at
+        self.law = repository.own_law  # generation of the law that the learning loop stands at
         self._accounted = 0  # releases whose events were told
-        # The problem with each version of what may change, and that of the course.
+        # The problem with each version of what may change, and that of the learning loop.
         self.versions = {0: problem}
         self.catalogue = 0
         if self.law < 0 and repository.value("catalogues", "version", version=0) is not None:
             self.versions, self.catalogue = {}, -1  # it was built otherwise at first
         self.played = 0  # releases behind the law of the newest segment
         self._noted = -1
-        if self.law >= 0:  # the course is where the repository is
+        if self.law >= 0:  # the learning loop is where the repository is
             head, _ = repository.codec.unpack(
                 repository.value("laws", "state", generation=self.law)
             )
@@ -124,8 +128,7 @@ class PublicState:
         issued, view, actions = self.repository.look(self.view, self.versions)
         with self._loading:
             for version, kept in actions.items():
-                codec = self.repository.codec
-                found = problem_with(self.problem, kept, codec)
+                found = in_version(self.problem, *self.repository.codec.unpack(kept))
                 self.versions = {**self.versions, version: found}
                 self.timed = self.timed or found.rewards.timed
             if view.generation > self.view.generation:
@@ -162,7 +165,7 @@ class PublicState:
     def length(self, number: int, first: int) -> int:
         """Decisions of an epoch that begins at a slot; 0 at the horizon."""
         schedule, endless = self.latest(self.ground).schedule, self.ground.mode.endless
-        return self.course.length(number, first, schedule, endless=endless)
+        return self.learning.length(number, first, schedule, endless=endless)
 
     def problems(self, view: View) -> list[Problem]:
         """With every version of the actions that is played, or about to be."""
@@ -186,14 +189,14 @@ class PublicState:
             self.repository.note()
             if view.law != self.law:
                 values, arrays = found
-                course, version = self.course.branch(), int(values.get("catalogue", 0))
+                learning, version = self.learning.branch(), int(values.get("catalogue", 0))
                 if version != self.catalogue:
-                    course.learner = course.learner.on(self.versions[version])
+                    learning.learner = learning.learner.on(self.versions[version])
                     self.catalogue = version
-                course.restore(values["course"], arrays, values["plan_seconds"])
-                self.course, self.law, self.played = course, view.law, values["played"]
-                self._learnt = course.learnt
-            self._tell(self.course, self._new_events())
+                learning.restore(values["course"], arrays, values["plan_seconds"])
+                self.learning, self.law, self.played = learning, view.law, values["played"]
+                self._learnt = learning.learnt
+            self._tell(self.learning, self._new_events())
             self._noted = view.generation
             self._drop_old(view)
 
@@ -235,7 +238,7 @@ class PublicState:
                     values, arrays = found_law
                     # Learners replace what they know piece by piece: a copy goes its own way.
                     problem = self.versions[int(values.get("catalogue", 0))]
-                    learner = self.course.learner.on(problem)
+                    learner = self.learning.learner.on(problem)
                     learner.restore((values["course"]["learner"], arrays))
                     chooser = Chooser(problem, learner.probabilities, learner.pool_law())
                     self.choosers = {**self.choosers, law: chooser}
@@ -244,7 +247,7 @@ class PublicState:
 
     def adopt(
         self,
-        course: Course,
+        learning: "LearningLoop",
         *,
         law: int,
         played: int,
@@ -253,8 +256,8 @@ class PublicState:
         plan: EpochPlan | None,
     ) -> None:
         """Go on from what was computed and published here: it need not be read again."""
-        self.course, self.law, self.played, self.catalogue = course, law, played, catalogue
-        self._learnt = course.learnt
+        self.learning, self.law, self.played, self.catalogue = learning, law, played, catalogue
+        self._learnt = learning.learnt
         with self._loading:
             if chooser is not None:
                 self.choosers = {**self.choosers, law: chooser}
@@ -320,7 +323,7 @@ class PublicState:
         """Whether an epoch has taken its decisions: by their number, or by the public clock."""
         if issued >= epoch.first + epoch.length:
             return True
-        if issued > epoch.first and self.course.learner.obsolete(epoch.number):
+        if issued > epoch.first and self.learning.learner.obsolete(epoch.number):
             return True  # what it plays and clips at belongs to a function that has changed
         limit = self.terms(self.ground, epoch.number).epoch_time
         if limit is None or epoch.began is None:
@@ -374,7 +377,7 @@ class PublicState:
 
     def _shortest(self, issued: int) -> int:
         """Decisions of the next epoch at least, whatever a release says that is due before it."""
-        return self.course.learner.shortest(self.length(self.following(), issued))
+        return self.learning.learner.shortest(self.length(self.following(), issued))
 
     def remaining(self) -> int:
         """Decisions before the next public event; 0 at the horizon."""

@@ -11,17 +11,20 @@ The common part is drawn once for all arms: it decides between contexts, never b
 
 from dataclasses import dataclass
 from math import pi, sqrt
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import ndtr
 
 from capri.arrays import FloatArray, IntArray
 from capri.epoch.problem import Problem
-from capri.learners.arm_prior import ArmPosterior
 from capri.learners.belief import Belief
 from capri.learners.messages import bound_of, coordinate_noise, remaining
 from capri.learners.options import PracticalOptions
 from capri.privacy.layout import Norm
+
+if TYPE_CHECKING:
+    from capri.learners.arm_prior import ArmPosterior
 
 # Draws of the first epoch, and their growth from epoch to epoch.
 _FIRST, _GROWTH = 8, 1.25
@@ -65,7 +68,7 @@ def outlook_of(
     problem: Problem,
     options: PracticalOptions,
     belief: Belief,
-    state: ArmPosterior,
+    state: "ArmPosterior",
     length: float,
 ) -> Outlook:
     """Of an epoch of about this length, by what is believed now."""
@@ -155,7 +158,7 @@ class Tries:
 
 
 def thompson_draws(
-    state: ArmPosterior,
+    state: "ArmPosterior",
     outlook: Outlook,
     count: int,
     scale: float,

@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
-from capri.epoch.play import Conduct
+from capri.epoch.play import BehaviourPolicy
 from capri.family import ArmBasis, ArmFeatures
 from capri.features import Span
 from capri.learners.arm_cells import ArmShape, Sums, cells_of
@@ -90,14 +90,14 @@ class PlayedArms:
 
     @classmethod
     def of(
-        cls, basis: ArmBasis, stage: Stage, conduct: Conduct, elsewhere: FloatArray
+        cls, basis: ArmBasis, stage: Stage, behaviour: BehaviourPolicy, elsewhere: FloatArray
     ) -> "PlayedArms":
         """With the law of the actions that were offered."""
-        actions, law, rows = conduct.actions, stage.law_of(conduct), stage.contexts
+        actions, law, rows = behaviour.actions, stage.law_of(behaviour), stage.contexts
         assert isinstance(actions, FixedActions)
         if len(elsewhere):
             rows = np.concatenate([rows, elsewhere])
-            law = np.concatenate([law, conduct.expected(elsewhere)])
+            law = np.concatenate([law, behaviour.expected(elsewhere)])
         chance = np.zeros((len(law), basis.arms))
         chance[:, actions.rows.argmax(axis=1)] = law
         return cls(stage.weights, rows, basis.context(rows), chance, not stage.is_pool)

@@ -125,12 +125,12 @@ class ArmsModel(BlockModel):
     def played(
         self,
         stage: Stage,
-        conduct: play.Conduct,
+        behaviour: play.BehaviourPolicy,
         elsewhere: FloatArray,
         generator: np.random.Generator,
     ) -> PlayedArms:
         """All arms at all contexts."""
-        return PlayedArms.of(self.basis, stage, conduct, elsewhere)
+        return PlayedArms.of(self.basis, stage, behaviour, elsewhere)
 
     def message(
         self, question: Question[ArmSupport], played: PlayedArms, law: ContextLaw, *, moments: bool

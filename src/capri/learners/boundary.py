@@ -31,13 +31,16 @@ coordinate of ``psi``.
 
 from dataclasses import dataclass, replace
 from math import sqrt
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from capri.arrays import FloatArray
-from capri.epoch.problem import Problem
 from capri.features import Span
 from capri.learners.belief import PRIOR_SECOND_MOMENT, Belief, Squares
+
+if TYPE_CHECKING:
+    from capri.epoch.problem import Problem
 
 # Deviation of the intercept before any release, as a share of B: that of a uniform law.
 INTERCEPT_DEVIATION = 0.6
@@ -81,14 +84,14 @@ class Intercept:
         return room_of(level, deviation, self.bound)
 
 
-def intercept_of(problem: Problem, basis: Span) -> Intercept | None:
+def intercept_of(problem: "Problem", basis: Span) -> Intercept | None:
     """The common level of rewards that have a range; None where they may have either sign."""
     if problem.scale.symmetric:
         return None
     return Intercept.of(basis.coordinates(public_pairs(problem)), problem.reward_bound)
 
 
-def public_pairs(problem: Problem) -> FloatArray:
+def public_pairs(problem: "Problem") -> FloatArray:
     """Public pairs under uniform play, the same whenever they are asked for.
 
     From draws of their own, so that guard rails move no other draw, and a policy that was loaded
@@ -161,7 +164,7 @@ def sized(belief: Belief, squares: Squares, mean: FloatArray, reward_bound: floa
 
 
 def shared_baseline(
-    problem: Problem, multiplier: float, estimate: FloatArray, weights: FloatArray, length: int
+    problem: "Problem", multiplier: float, estimate: FloatArray, weights: FloatArray, length: int
 ) -> Encoding:
     """The share of the estimate to subtract from rewards at the ends of their range.
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from capri.arrays import FloatArray
-from capri.epoch.play import Conduct, UniformLaw
+from capri.epoch.play import BehaviourPolicy, UniformLaw
 from capri.features import Basis, Span, spectral_basis
 from capri.learners.belief import Belief, Squares
 from capri.learners.options import PracticalOptions
@@ -143,9 +143,9 @@ class Lengthened(ChangeOfBasis):
 
 def frozen(segment: PlannedSegment, width: int) -> PlannedSegment:
     """A segment of before the actions were replaced: its law is computed once and for all."""
-    law = segment.stage.law_of(segment.conduct)
-    conduct = Conduct(_widened_actions(segment.conduct.actions, width), UniformLaw())
-    return replace(segment, conduct=conduct, stage=replace(segment.stage, law=law), moved=True)
+    law = segment.stage.law_of(segment.behaviour)
+    behaviour = BehaviourPolicy(_widened_actions(segment.behaviour.actions, width), UniformLaw())
+    return replace(segment, behaviour=behaviour, stage=replace(segment.stage, law=law), moved=True)
 
 
 def between(

@@ -7,7 +7,7 @@ import numpy as np
 
 from capri.arrays import FloatArray
 from capri.epoch.learner import State
-from capri.epoch.play import Conduct, UniformLaw
+from capri.epoch.play import BehaviourPolicy, UniformLaw
 from capri.epoch.problem import Problem
 from capri.epoch.storage import below, named
 from capri.errors import StorageError
@@ -52,8 +52,8 @@ def knowledge_state(known: Knowledge) -> State:
         arrays |= named("context_law", law)
     values["belief"], belief = apart("belief", known.belief)
     values["stage"] = {"is_pool": known.stage.is_pool}
-    conduct_values, conduct = known.conduct.state()
-    arrays |= belief | conduct | stage_arrays(known.stage)
+    behaviour_values, behaviour = known.behaviour.state()
+    arrays |= belief | behaviour | stage_arrays(known.stage)
     arrays |= apart("crowds", known.overdispersion)[1]
     values["squares"], squares = apart("squares", known.squares)
     values["flights"], pending = pending_state(known.pending)
@@ -70,7 +70,7 @@ def knowledge_state(known: Knowledge) -> State:
         values["crowd"] = crowd
         arrays |= named("crowd", own)
     values |= {"fit": asdict(known.fit), "drift": asdict(known.drift)}
-    return values | conduct_values, arrays
+    return values | behaviour_values, arrays
 
 
 def knowledge_from(known: Knowledge, state: State) -> Knowledge:
@@ -94,7 +94,7 @@ def knowledge_from(known: Knowledge, state: State) -> Knowledge:
     response, rates = ResponseRate.unknown(*belief.vector.shape), Rates()
     if "response" in values:
         response, rates = response_from(values, arrays), Rates(**values["rates"])
-    conduct = Conduct.from_state(values, arrays, model.basis, problem.actions)
+    behaviour = BehaviourPolicy.from_state(values, arrays, model.basis, problem.actions)
     return replace(
         known,
         problem=problem,
@@ -106,7 +106,7 @@ def knowledge_from(known: Knowledge, state: State) -> Knowledge:
         squares=Squares(**below("squares", arrays), **values["squares"]),
         response=response,
         context_law=law,
-        conduct=conduct.within(problem.bounds),
+        behaviour=behaviour.within(problem.bounds),
         stage=stage_from(problem, values["stage"], arrays),
         drift=Drift(**values["drift"]),
         fit=Fit(**values["fit"]),
@@ -192,21 +192,21 @@ def pending_state(pending: Pending) -> tuple[list[dict[str, Any]], dict[str, Flo
     for epoch, segments in pending.items():
         kept = []
         for place, segment in enumerate(segments):
-            conduct, own = segment.conduct.state()
+            behaviour, own = segment.behaviour.state()
             own |= stage_arrays(segment.stage)
             own["baseline"] = segment.baseline
             entry = {
-                "conduct": conduct,
+                "conduct": behaviour,
                 "stage": {"is_pool": segment.stage.is_pool},
                 "value_bound": segment.value_bound,
                 "learnt": segment.learnt,
                 "design": None,
             }
             if segment.moved:
-                assert isinstance(segment.conduct.actions, FixedActions)
+                assert isinstance(segment.behaviour.actions, FixedActions)
                 assert segment.stage.law is not None
                 entry["moved"] = True
-                own |= {"actions": segment.conduct.actions.rows, "law": segment.stage.law}
+                own |= {"actions": segment.behaviour.actions.rows, "law": segment.stage.law}
             if segment.promised is not None:
                 own["promised"] = segment.promised
             if segment.design is not None:
@@ -230,14 +230,16 @@ def pending_from(
             design, moved = entry["design"], "moved" in entry
             stage = stage_from(problem, entry["stage"], own)
             if moved:
-                conduct = Conduct(FixedActions(own["actions"]), UniformLaw())
+                behaviour = BehaviourPolicy(FixedActions(own["actions"]), UniformLaw())
                 stage = replace(stage, law=own["law"])
             else:
-                conduct = Conduct.from_state(entry["conduct"], own, basis, problem.actions)
-                conduct = conduct.within(problem.bounds)
+                behaviour = BehaviourPolicy.from_state(
+                    entry["conduct"], own, basis, problem.actions
+                )
+                behaviour = behaviour.within(problem.bounds)
             segments.append(
                 PlannedSegment(
-                    conduct,
+                    behaviour,
                     stage,
                     own["baseline"],
                     entry["value_bound"],

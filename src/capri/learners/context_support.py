@@ -11,14 +11,17 @@ so that no ``beta`` changes how many users there are. Everything here is a funct
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from capri.arrays import FloatArray
-from capri.epoch.problem import Problem
 from capri.kernels import Matern
 from capri.kernels.stationary import squared_distances
 from capri.spaces import ContextPool, FixedActions
+
+if TYPE_CHECKING:
+    from capri.epoch.problem import Problem
 
 # Functions of contexts, and public rows that they are made from.
 _INSIDE, _OUTSIDE = 16, 12
@@ -114,7 +117,7 @@ class ContextSupport:
     outside: Functions | None
 
     @classmethod
-    def of(cls, problem: Problem) -> "ContextSupport":
+    def of(cls, problem: "Problem") -> "ContextSupport":
         """From the public rows of a problem, by draws of its own that move no others.
 
         A message that is private by itself has no room for what the law is learnt from: nowhere.
@@ -175,7 +178,7 @@ def _fewer(
 
 
 def _rows_elsewhere(
-    problem: Problem, rows: FloatArray, weights: FloatArray, generator: np.random.Generator
+    problem: "Problem", rows: FloatArray, weights: FloatArray, generator: np.random.Generator
 ) -> FloatArray:
     """Rows that the pool gives hardly any weight, then rows of it moved away from its centre.
 

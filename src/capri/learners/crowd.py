@@ -1,7 +1,7 @@
 """Who comes, learnt in private where nothing is public but ranges.
 
 The first visits of such a policy are played evenly, and tell of their context alone: first a cell
-of every column (:class:`~capri.privacy.counts.CountLayout`), then how columns go together
+of every column (:class:`~capri.privacy.moments.CountLayout`), then how columns go together
 (:class:`~capri.privacy.pairs.PairLayout`). The shares of the cells of a column are those nearest to
 the noisy ones that are not negative and 1 in all. Products of normal scores are correlations, whose
 noise has eigenvalues up to ``e = 2 nu sqrt m``; an eigenvalue ``1 + y`` of theirs stands
@@ -24,8 +24,8 @@ from capri.crowd import POINTS, ColumnCells, ColumnScores, CrowdColumn, crowd_co
 from capri.epoch.plan import EpochPlan, Release, Schedule
 from capri.epoch.problem import Problem
 from capri.learners.copula import cut_share, denoised, levels_of, on_simplex, quantiles
-from capri.privacy.counts import CountLayout
 from capri.privacy.layout import Norm
+from capri.privacy.moments import CountLayout
 from capri.privacy.pairs import MOST_SCORES, PairLayout
 from capri.spaces import ContextPool, Contexts, FixedActions
 

@@ -131,12 +131,12 @@ class DenseModel(BlockModel):
     def played(
         self,
         stage: Stage,
-        conduct: play.Conduct,
+        behaviour: play.BehaviourPolicy,
         elsewhere: FloatArray,
         generator: np.random.Generator,
     ) -> PlayedPairs:
         """Pairs of positive probability."""
-        return PlayedPairs.of(self.basis, stage, conduct, elsewhere, generator)
+        return PlayedPairs.of(self.basis, stage, behaviour, elsewhere, generator)
 
     def message(
         self, question: Question[Support], played: PlayedPairs, law: ContextLaw, *, moments: bool

@@ -33,7 +33,7 @@ from capri.learners.crowd_report import notices_of
 from capri.learners.dense_model import DenseModel
 from capri.learners.learning import law_after, opening_law, taken_in
 from capri.learners.messages import encoding_of, first_epoch_length, question_of, sigma_max
-from capri.learners.model import BlockModel, Knowledge, conduct_of
+from capri.learners.model import BlockModel, Knowledge, behaviour_of
 from capri.learners.options import PracticalOptions
 from capri.learners.overdispersion import Overdispersion
 from capri.learners.prior import Observed
@@ -77,13 +77,15 @@ class PracticalLearner(Learner):
             squares=Squares.empty(*model.shape),
             response=ResponseRate.unknown(*model.shape),
             context_law=law,
-            conduct=play.Conduct(problem.actions, play.UniformLaw(), problem.bounds),
+            behaviour=play.BehaviourPolicy(problem.actions, play.UniformLaw(), problem.bounds),
             stage=Stage(np.empty((0, problem.contexts.dimension)), np.empty(0), False),
             pending={},
             crowd=crowd or Crowd.of(problem, None, asked=False),
         )
-        conduct = conduct_of(problem, opening_law(self._known, self.first_epoch, generator))
-        self._known = replace(self._known, conduct=conduct, stage=Stage.draw(problem, generator))
+        behaviour = behaviour_of(problem, opening_law(self._known, self.first_epoch, generator))
+        self._known = replace(
+            self._known, behaviour=behaviour, stage=Stage.draw(problem, generator)
+        )
         self._watch = self._watched()
 
     @property
@@ -118,7 +120,6 @@ class PracticalLearner(Learner):
     def plan(self, epoch: int, length: int, generator: np.random.Generator) -> EpochPlan:
         """Shape the messages of an epoch under the law it will be played with."""
         if self._known.crowd.asks:
-            self._stage_law()
             crowd, plan = self._known.crowd.plan(self._known.problem, epoch, length)
             self._known = replace(self._known, crowd=crowd)
             return plan
@@ -206,14 +207,14 @@ class PracticalLearner(Learner):
         known = self._known
         law = known.model.law(known, length, generator, awaited=awaited, waiting=waiting)
         stage = replace(known.stage, law=None)
-        self._known = replace(known, conduct=conduct_of(known.problem, law), stage=stage)
+        self._known = replace(known, behaviour=behaviour_of(known.problem, law), stage=stage)
 
     def _played(self, generator: np.random.Generator) -> SegmentPlay:
         """What the coming epoch may play."""
         self._stage_law()
         known = self._known
         elsewhere = known.context_law.elsewhere
-        return known.model.played(known.stage, known.conduct, elsewhere, generator)
+        return known.model.played(known.stage, known.behaviour, elsewhere, generator)
 
     def _segment(
         self, baseline: FloatArray, value_bound: float, played: SegmentPlay
@@ -224,7 +225,7 @@ class PracticalLearner(Learner):
         if law.size > _KEPT_LAW:
             stage = replace(stage, law=None)  # computed again when the release is read
         return PlannedSegment(
-            known.conduct,
+            known.behaviour,
             stage,
             baseline,
             value_bound,
@@ -255,9 +256,9 @@ class PracticalLearner(Learner):
         law = model.law(
             learnt, length, generator, awaited=known.awaited(waiting), waiting=len(waiting)
         )
-        conduct, stage = conduct_of(known.problem, law), Stage.draw(known.problem, generator)
+        behaviour, stage = behaviour_of(known.problem, law), Stage.draw(known.problem, generator)
         # All or nothing: what failed half-way can be learnt again from the same release.
-        self._known = replace(learnt, conduct=conduct, stage=stage)
+        self._known = replace(learnt, behaviour=behaviour, stage=stage)
         if release.last:
             self.drop(plan.epoch)
         error, played = learnt.posterior.error(read.design.spread), self._stage_law()
@@ -319,10 +320,7 @@ class PracticalLearner(Learner):
         return known.drift.longest(self.first_epoch, self.growth, known.options.memory)
 
     def shortest(self, length: int) -> int:
-        """A release that tells of a change makes the next epoch as short as the first.
-
-        One that tells who comes makes it as short as what is asked next.
-        """
+        """As short as the first after a change, or as what is asked of contexts next."""
         length = int(min(length, self._known.crowd.shortest(self.first_epoch)))
         return self._known.drift.shortest(length, self.first_epoch)
 
@@ -348,14 +346,14 @@ class PracticalLearner(Learner):
         stage = replace(known.stage, law=None)
         self._known = replace(known, warm_start=start, posterior=posterior, stage=stage)
         law = opening_law(self._known, self.first_epoch, generator)
-        self._known = replace(self._known, conduct=conduct_of(known.problem, law))
+        self._known = replace(self._known, behaviour=behaviour_of(known.problem, law))
 
     def amend(self, problem: Problem) -> None:
         """Play the law of now within the limits of another problem."""
-        known = self._known
-        problem = known.crowd.inhabited(problem)
-        conduct, stage = conduct_of(problem, known.conduct.law), replace(known.stage, law=None)
-        self._known = replace(known, problem=problem, conduct=conduct, stage=stage)
+        known, problem = self._known, self._known.crowd.inhabited(problem)
+        behaviour = behaviour_of(problem, known.behaviour.law)
+        stage = replace(known.stage, law=None)
+        self._known = replace(known, problem=problem, behaviour=behaviour, stage=stage)
         self._watch = replace(self._watch, problem=problem)
 
     def accepts(self, problem: Problem) -> None:
@@ -388,24 +386,24 @@ class PracticalLearner(Learner):
         )
         law, curious = law_after(heir, change, self.first_epoch, generator)
         self._known = replace(  # all or nothing
-            heir, belief=replace(belief, curious=curious), conduct=conduct_of(problem, law)
+            heir, belief=replace(belief, curious=curious), behaviour=behaviour_of(problem, law)
         )
         self._watch = self._watched()
 
     # -- playing ----------------------------------------------------------------------------------
 
-    def conduct(self) -> play.Conduct:
+    def behaviour(self) -> play.BehaviourPolicy:
         """The law of the open epoch."""
-        return self._known.conduct
+        return self._known.behaviour
 
     def probabilities(self, contexts: FloatArray, available: BoolArray | None = None) -> FloatArray:
         """The law of the open epoch."""
-        return self._known.conduct.probabilities(contexts, available)
+        return self._known.behaviour.probabilities(contexts, available)
 
     def _stage_law(self) -> FloatArray:
         """The law at the contexts the coming epoch is planned on, computed once."""
         known = self._known
-        law = known.stage.law_of(known.conduct)
+        law = known.stage.law_of(known.behaviour)
         if known.stage.law is None:
             self._known = replace(known, stage=replace(known.stage, law=law))
         return law
@@ -415,7 +413,7 @@ class PracticalLearner(Learner):
 
         None where the plan expects sets of available actions: it is another law without them.
         """
-        bounds = self._known.conduct.bounds
+        bounds = self._known.behaviour.bounds
         expects = bounds is not None and bounds.masks is not None
         away = expects or self._known.crowd.lived
         return self._stage_law() if self._known.stage.is_pool and not away else None

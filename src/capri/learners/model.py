@@ -55,7 +55,7 @@ _SUSPICIOUS = 0.01
 class Knowledge:
     """Public through and through: the problem, and what the releases made of it.
 
-    ``conduct`` is the law of the open epoch and ``stage`` the public contexts that the next one is
+    ``behaviour`` plays the open epoch and ``stage`` are the public contexts that the next one is
     planned on. ``warm_start``: what was known before the first user, None for nothing.
     """
 
@@ -68,7 +68,7 @@ class Knowledge:
     squares: Squares
     response: ResponseRate
     context_law: ContextLaw
-    conduct: play.Conduct
+    behaviour: play.BehaviourPolicy
     stage: Stage
     drift: Drift = field(default_factory=Drift)
     fit: Fit = field(default_factory=Fit)
@@ -224,7 +224,7 @@ class BlockModel(ABC):
     def played(
         self,
         stage: Stage,
-        conduct: play.Conduct,
+        behaviour: play.BehaviourPolicy,
         elsewhere: FloatArray,
         generator: np.random.Generator,
     ) -> SegmentPlay:
@@ -240,7 +240,7 @@ class BlockModel(ABC):
         if segment.played is not None:
             return segment.played
         rows = elsewhere[:0] if segment.moved else elsewhere
-        return self.played(segment.stage, segment.conduct, rows, generator)
+        return self.played(segment.stage, segment.behaviour, rows, generator)
 
     @abstractmethod
     def message(
@@ -322,12 +322,12 @@ class BlockModel(ABC):
         """The inverse of :meth:`state`, and the weights of candidates."""
 
 
-def conduct_of(problem: Problem, law: play.Law) -> play.Conduct:
+def behaviour_of(problem: Problem, law: play.Law) -> play.BehaviourPolicy:
     """A law within the limits of a problem."""
     if problem.on_devices and isinstance(law, play.ThompsonLaw):
         law = law.rounded()
-    conduct = play.Conduct(problem.actions, law, problem.bounds)
+    behaviour = play.BehaviourPolicy(problem.actions, law, problem.bounds)
     if problem.bounds is None or problem.bounds.shares is None:
-        return conduct
+        return behaviour
     public = np.random.default_rng(0)  # no draw of others moves
-    return play.priced(conduct, *problem.contexts.support(public, _PRICED_CONTEXTS))
+    return play.priced(behaviour, *problem.contexts.support(public, _PRICED_CONTEXTS))

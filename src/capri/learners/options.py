@@ -9,7 +9,7 @@ from capri.errors import ConfigurationError
 
 @dataclass(frozen=True, kw_only=True)
 class PracticalOptions:
-    """Options of preset "practical"; docs/practical.md has an ablation of most.
+    """Options of preset "practical"; docs/explanation/practical.md has an ablation of most.
 
     ``thompson_scale`` and ``draws``: spread and number of the Thompson draws of an epoch.
     ``failure_probability``: that of active sets (``policy.active``), over all epochs.

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from capri.checks import whole
-from capri.epoch.course import Course
 from capri.epoch.learner import Learner
+from capri.epoch.learning_loop import LearningLoop
 from capri.epoch.plan import Schedule
 from capri.epoch.problem import Problem
 from capri.errors import ConfigurationError
@@ -133,9 +133,9 @@ def settled(problem: Problem, options: Options) -> Options:
     return replace(options, blocks=suits) if options.blocks is None else options
 
 
-def releases_prior(course: Course, budget: Budget | None, configuration: str) -> Prior:
-    """All that a course has learnt so far; ``budget``: what its users were promised."""
-    learner = course.learner
+def releases_prior(learning: LearningLoop, budget: Budget | None, configuration: str) -> Prior:
+    """All that a learning loop has learnt so far; ``budget``: what its users were promised."""
+    learner = learning.learner
     if not isinstance(learner, PracticalLearner) or not isinstance(learner.known.model, DenseModel):
         raise ConfigurationError(
             "only a policy of preset 'practical' that keeps one belief for all actions tells "
@@ -154,12 +154,12 @@ def releases_prior(course: Course, budget: Budget | None, configuration: str) ->
         middle=known.problem.scale.centre,
     )
     digest = digest_of(
-        {"configuration": configuration, "plans": course.plans}, {"targets": targets}
+        {"configuration": configuration, "plans": learning.plans}, {"targets": targets}
     )
     event = PriorEvent(
         kind="policy",
         digest=digest,
-        count=course.learnt,
+        count=learning.learnt,
         epsilon=None if budget is None else budget.epsilon,
         delta=None if budget is None else budget.delta,
     )

@@ -11,17 +11,19 @@ formula of a plan and of a release is written once.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
-from capri.epoch.play import Conduct
-from capri.epoch.problem import Problem
+from capri.epoch.play import BehaviourPolicy
 from capri.features import Function, Span
 from capri.learners.belief import Believed, Block, Expected, Observation
 from capri.partition import summed
 from capri.spaces import Actions, ContextPool, context_chunks
+
+if TYPE_CHECKING:
+    from capri.epoch.problem import Problem
 
 # Contexts that stand for a sampler's law, or for a pool too large to walk through.
 _SAMPLE_CONTEXTS = 2048
@@ -47,7 +49,7 @@ class Stage:
     law: FloatArray | None = None
 
     @classmethod
-    def draw(cls, problem: Problem, generator: np.random.Generator) -> "Stage":
+    def draw(cls, problem: "Problem", generator: np.random.Generator) -> "Stage":
         """The stage of a coming epoch."""
         contexts = problem.contexts
         if isinstance(contexts, ContextPool):
@@ -59,9 +61,9 @@ class Stage:
             sample, _ = contexts.support(generator, _SAMPLE_CONTEXTS)
         return cls(sample, np.full(len(sample), 1.0 / len(sample)), False)
 
-    def law_of(self, conduct: Conduct) -> FloatArray:
+    def law_of(self, behaviour: BehaviourPolicy) -> FloatArray:
         """The law at its contexts: the one that is kept, or computed."""
-        return conduct.expected(self.contexts) if self.law is None else self.law
+        return behaviour.expected(self.contexts) if self.law is None else self.law
 
 
 def predicted(predictor: Function, actions: Actions, contexts: FloatArray) -> FloatArray:
@@ -202,12 +204,12 @@ class PlayedPairs:
         cls,
         basis: Span,
         stage: Stage,
-        conduct: Conduct,
+        behaviour: BehaviourPolicy,
         elsewhere: FloatArray,
         generator: np.random.Generator,
     ) -> "PlayedPairs":
         """Of the stage's contexts with positive weight; of too many pairs, those of some."""
-        contexts, weights, law = stage.contexts, stage.weights, stage.law_of(conduct)
+        contexts, weights, law = stage.contexts, stage.weights, stage.law_of(behaviour)
         present = weights > 0
         if not present.all():
             contexts, weights, law = contexts[present], weights[present], law[present]
@@ -220,9 +222,9 @@ class PlayedPairs:
         rows = contexts
         if len(elsewhere):
             rows = np.concatenate([contexts, elsewhere])
-            law = np.concatenate([law, conduct.expected(elsewhere)])
+            law = np.concatenate([law, behaviour.expected(elsewhere)])
         row, action = np.nonzero(law)
-        pairs, features = basis.played(conduct.actions, rows, row, action)
+        pairs, features = basis.played(behaviour.actions, rows, row, action)
         kept = not drawn and keeps(features.size)
         sampled = bool(drawn) or not stage.is_pool
         return cls(contexts, weights, pairs, features, row, law[row, action], kept, sampled)
@@ -300,7 +302,7 @@ class PlannedSegment:
     played, and the basis with them.
     """
 
-    conduct: Conduct
+    behaviour: BehaviourPolicy
     stage: Stage
     baseline: FloatArray
     value_bound: float

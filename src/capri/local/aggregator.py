@@ -20,7 +20,7 @@ import numpy as np
 
 from capri.arrays import IntArray, one_blas_thread
 from capri.choices import successor
-from capri.epoch.course import Course, PublicFace
+from capri.epoch.learning_loop import LearningLoop, PublicFace
 from capri.epoch.limits import Limits
 from capri.epoch.plan import Notice, Schedule
 from capri.epoch.problem import Problem, checked_problem, with_actions
@@ -42,7 +42,6 @@ from capri.privacy.budget import Budget, Promise
 from capri.privacy.certificate import Certificate, certify_devices
 from capri.privacy.shuffle import Shuffle
 from capri.spaces import Contexts
-from capri.store.codec import PlainCodec
 from capri.store.organisation import OrganisationLedger
 from capri.store.persistence import (
     AGGREGATOR,
@@ -54,7 +53,7 @@ from capri.store.persistence import (
     save_aggregator,
     stored_configuration,
 )
-from capri.store.repository import Repository, kept_version
+from capri.store.repository import Repository
 from capri.store.reservation import joined, joined_values
 
 
@@ -174,16 +173,16 @@ class LocalCapri(PublicFace):
                 learner.begin(self._observed, public)
         first = first_length(problem, self._options, self._observed)
         schedule = Schedule(first, self._options.growth, self._horizon)
-        course = Course(schedule, learner, BundleDraws(public), timed=True)
-        law, actions = first_law(course, public), kept_version(problem, PlainCodec())
+        learning = LearningLoop(schedule, learner, BundleDraws(public), timed=True)
+        law = first_law(learning, public)
         if store is None:
-            repository: Repository = in_memory(law, actions, saved)
+            repository: Repository = in_memory(law, problem, saved)
         else:
             repository = open_aggregator(store, self._configuration(problem), law)
         # Mixed reports promise an epsilon and a delta, and are no release of either kind.
         pure = problem.shuffle is None
         held = reserved(self._joined, problem, repository, "fleet", gaussian=False, pure=pure)
-        state = ReportState(repository, problem, course, public, self._terms, clock=clock)
+        state = ReportState(repository, problem, learning, public, self._terms, clock=clock)
         self._state, self._engine = state, ReportEngine(state, self._horizon, held)
 
     def __repr__(self) -> str:
@@ -194,8 +193,8 @@ class LocalCapri(PublicFace):
         return self._newest.problem
 
     @property
-    def _course(self) -> Course:  # type: ignore[override]
-        return self._newest.course
+    def _learning(self) -> LearningLoop:  # type: ignore[override]
+        return self._newest.learning
 
     @property
     def _newest(self) -> ReportState:
@@ -285,12 +284,12 @@ class LocalCapri(PublicFace):
         with self._lock:
             budget = replace(self.device_budget, delta=0.0)
             digest = configuration_digest(*self._configuration())
-            return releases_prior(self._course, budget, digest)
+            return releases_prior(self._learning, budget, digest)
 
     def explain(self) -> Explanation:
         """What the reports made it believe: kernels, effects, columns that matter, noise."""
         with self._lock:
-            return explain(self._course.learner)
+            return explain(self._learning.learner)
 
     def _configuration(self, problem: Problem | None = None) -> Described:
         """What it was built from, as its file says it."""
@@ -307,7 +306,7 @@ class LocalCapri(PublicFace):
 
         def renewed(latest: Problem) -> Problem:
             problem = with_actions(latest, successor(latest.actions, actions))
-            self._course.learner.accepts(problem)
+            self._learning.learner.accepts(problem)
             return problem
 
         with self._lock:

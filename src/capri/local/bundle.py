@@ -6,7 +6,7 @@
     arrays      little-endian, one after the other: float64, or 16 bits a number
     32          SHA-256 of all before
 
-docs/wire.md says it for other languages.
+docs/reference/wire.md says it for other languages.
 
 A bundle comes from somebody the device does not trust. Nothing in it is executed or unpickled, all
 sizes are bounded before memory is asked for, and every number is checked. What a device computes
@@ -25,7 +25,7 @@ import numpy as np
 
 from capri.arrays import FloatArray, from_columns16, to_columns16
 from capri.epoch.plan import EpochPlan
-from capri.epoch.play import Conduct
+from capri.epoch.play import BehaviourPolicy
 from capri.epoch.problem import Problem
 from capri.epoch.rewards import RewardScale
 from capri.errors import BundleError, CapriError
@@ -91,7 +91,7 @@ class Bundle:
     """A bundle that was read: the plan of the epoch and how to play in it."""
 
     plan: EpochPlan
-    conduct: Conduct
+    behaviour: BehaviourPolicy
     context_dimension: int
     scale: RewardScale
     digest: bytes
@@ -106,7 +106,7 @@ class Bundle:
     @property
     def actions(self) -> Actions:
         """The actions to choose from."""
-        return self.conduct.actions
+        return self.behaviour.actions
 
     @property
     def reward_bound(self) -> float:
@@ -119,15 +119,15 @@ class Bundle:
         return self.plan.dimension
 
 
-def make_bundle(problem: Problem, plan: EpochPlan, conduct: Conduct) -> bytes:
+def make_bundle(problem: Problem, plan: EpochPlan, behaviour: BehaviourPolicy) -> bytes:
     """The bytes that every device gets."""
     features, actions = plan.features, problem.actions
     check_kernel(problem.kernel.to_dict())
     if not isinstance(features, LowRankFeatures):
         raise BundleError("a bundle needs low-rank features")
     span, arrays = span_state(features)
-    conduct_values, conduct_arrays = conduct.state()
-    arrays = {**arrays, "whitening": features.whitening, **conduct_arrays}
+    behaviour_values, behaviour_arrays = behaviour.state()
+    arrays = {**arrays, "whitening": features.whitening, **behaviour_arrays}
     if plan.baseline is not None:
         arrays["baseline"] = plan.baseline.weights
     if isinstance(actions, FixedActions):
@@ -149,7 +149,7 @@ def make_bundle(problem: Problem, plan: EpochPlan, conduct: Conduct) -> bytes:
         "grid": [layout.step, layout.norm_limit],
         # As text: most languages read numbers of a JSON file as floats, exact up to 2^53.
         "sphere": [sphere.dimension, sphere.candidates, sphere.near, str(sphere.chance)],
-        "conduct": conduct_values,
+        "conduct": behaviour_values,
         "arrays": [
             [name, list(array.shape), *([_SHORT] if name == _DRAWS else [])]
             for name, array in arrays.items()
@@ -252,13 +252,15 @@ def _checked(data: bytes, length: int, digest: bytes) -> Bundle:
     schema = None if described is None else Schema.from_dict(described)
     if schema is not None and schema.dimension != context_dimension:
         raise BundleError("the bundle is malformed: its schema makes rows of another size")
-    conduct = Conduct.from_state(_conduct(header["conduct"], arrays, basis), arrays, basis, actions)
-    if conduct.bounds is not None and conduct.bounds.columns > context_dimension:
+    behaviour = BehaviourPolicy.from_state(
+        _behaviour(header["conduct"], arrays, basis), arrays, basis, actions
+    )
+    if behaviour.bounds is not None and behaviour.bounds.columns > context_dimension:
         raise BundleError("the bundle is malformed: a rule is about a column that is not there")
     missing = header.get("missing_reward", min(max(0.0, scale.low), scale.high))
     bundle = Bundle(
         plan=plan,
-        conduct=conduct,
+        behaviour=behaviour,
         context_dimension=context_dimension,
         scale=scale,
         digest=digest,
@@ -283,7 +285,7 @@ def _mixing(claim: Any, length: int) -> Mixing | None:
         return None
 
 
-def _conduct(values: Any, arrays: dict[str, FloatArray], basis: Span) -> Any:
+def _behaviour(values: Any, arrays: dict[str, FloatArray], basis: Span) -> Any:
     """A law of a known kind, with one number for each coordinate and draw."""
     kind = values["law"]["kind"]
     if kind not in ("uniform", "thompson"):
@@ -384,10 +386,10 @@ def _plan(
 
 def _check_shapes(bundle: Bundle, leaves: tuple[int, int]) -> None:
     """All matrices fit each other, and a device can play: tried at the context of zeros."""
-    plan, conduct, actions = bundle.plan, bundle.conduct, bundle.actions
+    plan, behaviour, actions = bundle.plan, bundle.behaviour, bundle.actions
     features = plan.features
     assert isinstance(features, LowRankFeatures)
-    if not feasible(features, conduct, leaves):
+    if not feasible(features, behaviour, leaves):
         raise BundleError("the bundle asks for more work than a device should do", "too-much-work")
     assert plan.sphere is not None
     if plan.sphere.candidates * plan.sphere.dimension > _MOST_DIRECTIONS:
@@ -397,7 +399,7 @@ def _check_shapes(bundle: Bundle, leaves: tuple[int, int]) -> None:
     if plan.sphere.dimension != bundle.dimension:
         raise BundleError("the bundle is malformed: the sphere has another dimension")
     origin = np.zeros((1, bundle.context_dimension))
-    law = conduct.probabilities(origin)
+    law = behaviour.probabilities(origin)
     pair = actions.chosen(origin, np.zeros(1, dtype=np.int64))
     psi = features.whitened(pair)
     fits = law.shape == (1, actions.count) and (law >= 0).all() and abs(law.sum() - 1) < 1e-6

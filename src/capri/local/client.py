@@ -62,7 +62,7 @@ class Datum:
         except (ValueError, TypeError, LookupError, RecursionError):
             whole = plain = False
         bundle: Bundle = device.bundle
-        if not (whole and plain and 0 <= action < bundle.conduct.actions.count):
+        if not (whole and plain and 0 <= action < bundle.behaviour.actions.count):
             raise DataError(
                 "this is no decision that a client kept, or not all of it: open the client without "
                 "it (pending=None), and decide again"

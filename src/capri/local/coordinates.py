@@ -36,14 +36,13 @@ from typing import Any
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
-from capri.epoch.play import Conduct, ThompsonLaw
+from capri.epoch.play import BehaviourPolicy, ThompsonLaw
 from capri.errors import BundleError
 from capri.family.basis import ProductBasis
 from capri.family.factor import FARTHEST_SCORE, Factor, Scores
 from capri.features import Basis, LowRankFeatures, Span, row_by_row
-from capri.kernels import from_dict
+from capri.kernels import SHIPPED, from_dict
 from capri.kernels.evaluate import steady, without_tiny
-from capri.kernels.own import SHIPPED
 from capri.kernels.stationary import LARGE_ORDER
 from capri.spaces import Actions, FixedActions, VaryingActions
 
@@ -271,11 +270,11 @@ def check_kernel(description: Any, depth: int = 1) -> int:
 _MOST_NUMBERS, _MOST_WORK, _MOST_PRODUCTS, _WIDEST = 1 << 23, 1 << 27, 1 << 32, 1 << 12
 
 
-def feasible(features: LowRankFeatures, conduct: Conduct, parts: tuple[int, int]) -> bool:
+def feasible(features: LowRankFeatures, behaviour: BehaviourPolicy, parts: tuple[int, int]) -> bool:
     """Whether a device should do it; ``parts``: of the kernels of contexts and of actions."""
-    draws = conduct.law.draws.shape[-1] if isinstance(conduct.law, ThompsonLaw) else 1
-    count, width = conduct.actions.count, max(draws, features.basis.rank, features.rank)
-    rounds = 1 if conduct.bounds is None else conduct.bounds.rounds
+    draws = behaviour.law.draws.shape[-1] if isinstance(behaviour.law, ThompsonLaw) else 1
+    count, width = behaviour.actions.count, max(draws, features.basis.rank, features.rank)
+    rounds = 1 if behaviour.bounds is None else behaviour.bounds.rounds
     if count * draws * rounds > _MOST_WORK:  # the law is asked once more for every ceiling
         return False
     if isinstance(features.basis, ProductBasis):

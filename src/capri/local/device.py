@@ -46,17 +46,17 @@ class Device:
     ) -> tuple[IntArray, FloatArray]:
         """An action from the public law for each context, and its probability."""
         usable, rows = _steady_rows(contexts)
-        conduct = self._bundle.conduct
-        bounds = conduct.bounds or Bounds.none(conduct.actions.count)
+        behaviour = self._bundle.behaviour
+        bounds = behaviour.bounds or Bounds.none(behaviour.actions.count)
         if available is not None:
             with np.errstate(all="ignore"):
-                law = conduct.probabilities(rows, available)
+                law = behaviour.probabilities(rows, available)
                 default = bounds.default(available, len(rows))
                 law = np.where(usable[:, None], law, default)
             return LawTable(law).draw(np.arange(len(rows)), uniform)
         rows, place = _distinct(rows)
         with np.errstate(all="ignore"):  # a warning for some contexts only would tell of them
-            law = conduct.probabilities(rows)
+            law = behaviour.probabilities(rows)
             default = bounds.default(None, 1)
             place = np.where(usable, place, len(law))
             return LawTable(np.concatenate([law, default])).draw(place, uniform)
@@ -67,8 +67,8 @@ class Device:
         The same steps for everybody.
         """
         _, rows = _steady_rows(contexts)
-        conduct = self._bundle.conduct
-        bounds = conduct.bounds or Bounds.none(conduct.actions.count)
+        behaviour = self._bundle.behaviour
+        bounds = behaviour.bounds or Bounds.none(behaviour.actions.count)
         with np.errstate(all="ignore"):
             return np.where(bounds.served(rows, available)[:, None], contexts, np.nan)
 

@@ -26,10 +26,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from capri.arrays import BoolArray, IntArray
-from capri.epoch.course import Course
+from capri.epoch.learning_loop import LearningLoop
 from capri.epoch.plan import EpochPlan, Notice
 from capri.epoch.problem import Problem
-from capri.epoch.storage import plan_state
+from capri.epoch.storage import plan_state, version_state
 from capri.errors import DataError, HorizonError, StorageError
 from capri.learners.learner import PracticalLearner
 from capri.local import wire
@@ -49,10 +49,10 @@ from capri.store.repository import (
     OvertakenError,
     ReportRow,
     drop_laws,
-    kept_version,
 )
 from capri.store.reservation import Reservation
-from capri.store.view import LEARNT, OPEN, WAITING, EpochRow, Unit
+from capri.store.tables import Unit
+from capri.store.view import LEARNT, OPEN, WAITING, EpochRow
 
 Result = TypeVar("Result")
 # How often in a row others may be faster: a store that never agrees with what was read of it must
@@ -102,6 +102,7 @@ class ReportEngine:
 
         What is due is due after a number of accepted reports, so batches do not matter.
         """
+        self._hold()
         undamaged = wire.are_reports(rows)
         statuses = np.empty(len(rows), dtype=np.int64)
         start = 0
@@ -112,6 +113,11 @@ class ReportEngine:
         self.judged.update(statuses.tolist())
         self.settle()
         return statuses
+
+    def _hold(self) -> None:
+        """Nothing is taken up in a period in which the population's budget is not held for it."""
+        if self.reservation is not None:
+            self.reservation.hold()
 
     def _receive(self, rows: wire.Messages, undamaged: BoolArray) -> IntArray:
         """The statuses of as many reports as come before the next thing that is due."""
@@ -197,6 +203,8 @@ class ReportEngine:
 
         The newest epoch ends with it.
         """
+
+        self._hold()
 
         def step() -> None:
             now = self.state.now()
@@ -297,11 +305,11 @@ class ReportEngine:
         Oldest first: what the newest law tells comes last, and is read with the most knowledge.
         """
         number = self.state.opened + 1
-        if not self.state.view.epochs and not self.state.course.length(number, self.state.issued):
+        if not self.state.view.epochs and not self.state.learning.length(number, self.state.issued):
             return False
         self.state.catch_up()
         self.state.public.bit_generator.state = self.state.head["public"]
-        course, version = self.state.course.branch(), self.state.view.coming
+        learning, version = self.state.learning.branch(), self.state.view.coming
         closed = [
             row.number for row in self.state.view.epochs if is_closed(row, self.state.issued, now)
         ]
@@ -311,35 +319,35 @@ class ReportEngine:
         for epoch, each in self.state.reports_to.items():
             if each.unread:
                 self.forged = self.forged or each.forged()
-                course.close(each.release(last=epoch in closed))
+                learning.close(each.release(last=epoch in closed))
         if version is not None:
-            course.adopt(self.state.versions[version])
+            learning.adopt(self.state.versions[version])
         current = self.state.current if version is None else version
-        plan = course.plan(number, self.state.issued, more=self._more(number))
+        plan = learning.plan(number, self.state.issued, more=self._more(number))
         bundle = b""
         if plan is None:  # the horizon: nothing takes reports any more
             closed = list(self.state.reports_to)
         else:
-            assert isinstance(course.learner, PracticalLearner)
-            bundle = make_bundle(self.state.versions[current], plan, course.learner.conduct())
+            assert isinstance(learning.learner, PracticalLearner)
+            bundle = make_bundle(self.state.versions[current], plan, learning.learner.behaviour())
         if self.reservation is not None:
             read = [*self.state.head["releases"], *releases]
             note_bundle(self.reservation, self.state.base, plan, read)
         for epoch in closed:
-            course.learner.drop(epoch)
+            learning.learner.drop(epoch)
         carried = [bundle[-32:][:CARRIED].hex()] if bundle else []
         head = {
             "digests": [*self.state.head["digests"], *carried],
             "releases": [*self.state.head["releases"], *releases],
             "catalogue": current,
         }
-        head, arrays = law_of(course, self.state.public, bundle, head)
-        self._publish(course, plan, closed, version, (head, arrays))
+        head, arrays = law_of(learning, self.state.public, bundle, head)
+        self._publish(learning, plan, closed, version, (head, arrays))
         return True
 
     def _publish(
         self,
-        course: Course,
+        learning: LearningLoop,
         plan: EpochPlan | None,
         closed: Iterable[int],
         version: int | None,
@@ -357,7 +365,7 @@ class ReportEngine:
                 repository.drop_learnt(unit, epoch)
                 repository.rows.drop_reports(unit, epoch)
             if plan is not None:
-                length = min(course.length(plan.epoch, issued), plan.length)
+                length = min(learning.length(plan.epoch, issued), plan.length)
                 kept, times, release = codec.pack(*plan_state(plan)), [None] * 6, [None] * 3
                 unit.insert("epochs", [(plan.epoch, issued, length, OPEN, *times, kept, *release)])
                 if version is not None:
@@ -367,7 +375,7 @@ class ReportEngine:
             return generation + 1
 
         generation = repository.write(publish)
-        self.state.adopt(course, generation, law[0], law[1]["bundle"].tobytes())
+        self.state.adopt(learning, generation, law[0], law[1]["bundle"].tobytes())
 
     def _more(self, number: int) -> int:
         """Reports to a bundle beyond those that make its reading due.
@@ -379,7 +387,7 @@ class ReportEngine:
         wait, most = self.state.terms.wait, self._horizon
         if not isinstance(wait, int) or number > 1:
             return 0
-        return wait if most is None else max(0, min(wait, most - self.state.course.length(1, 0)))
+        return wait if most is None else max(0, min(wait, most - self.state.learning.length(1, 0)))
 
     # -- operating --------------------------------------------------------------------------------
 
@@ -392,7 +400,7 @@ class ReportEngine:
             problem = renewed(
                 self.state.versions[self.state.current if version is None else version]
             )
-            kept = kept_version(problem, repository.codec)
+            kept = repository.codec.pack(*version_state(problem))
             record = {"actions": problem.actions.count, "digest": repository.codec.mark(kept).hex()}
 
             def change(unit: Unit) -> None:

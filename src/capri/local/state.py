@@ -7,43 +7,48 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from capri.checks import whole
-from capri.epoch.course import Course
 from capri.epoch.decisions import SIMULATED
+from capri.epoch.learning_loop import LearningLoop
 from capri.epoch.plan import EpochPlan
 from capri.epoch.problem import Problem
 from capri.epoch.rewards import RewardTerms
-from capri.epoch.storage import plan_from_state, problem_arguments
+from capri.epoch.storage import in_version, plan_from_state, problem_arguments, version_state
 from capri.learners.prior import stored_prior
 from capri.local import wire
 from capri.local.reports import EpochReports, token_bytes
 from capri.spaces import Contexts
 from capri.store.memory import MemoryRepository
-from capri.store.persistence import Described
-from capri.store.repository import OvertakenError, ReportRow, Repository, problem_with
-from capri.store.view import EpochRow, Unit, View
+from capri.store.repository import OvertakenError, ReportRow, Repository
+from capri.store.tables import Unit
+from capri.store.view import EpochRow, View
+
+if TYPE_CHECKING:
+    from capri.store.persistence import Described
 
 # Bytes of a bundle's digest that a report carries.
 CARRIED = 8
 
 
-def first_law(course: Course, public: np.random.Generator) -> tuple[dict[str, Any], dict[str, Any]]:
+def first_law(
+    learning: LearningLoop, public: np.random.Generator
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """What is known before the first report."""
-    return law_of(course, public, b"", {"digests": [], "releases": [], "catalogue": 0})
+    return law_of(learning, public, b"", {"digests": [], "releases": [], "catalogue": 0})
 
 
 def law_of(
-    course: Course, public: np.random.Generator, bundle: bytes, head: dict[str, Any]
+    learning: LearningLoop, public: np.random.Generator, bundle: bytes, head: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """What is known from a reading on, and the bundle that tells devices of it."""
-    values, arrays = course.state()
+    values, arrays = learning.state()
     known = {
         "course": values,
-        "plan_seconds": course.plan_seconds,
+        "plan_seconds": learning.plan_seconds,
         "public": public.bit_generator.state,
     }
     return head | known, arrays | {"bundle": np.frombuffer(bundle, dtype=np.uint8)}
@@ -75,8 +80,9 @@ def settings_of(
     return {**arguments, "horizon": values["horizon"], "prior": prior, **values["options"]}
 
 
-def in_memory(law: Described, actions: Any, saved: Described | None) -> MemoryRepository:
-    """A repository in this process, new or as a file says; ``actions``: those of now."""
+def in_memory(law: "Described", problem: Problem, saved: "Described | None") -> MemoryRepository:
+    """A repository in this process, new or as a file says; ``problem``: that of now."""
+    actions = version_state(problem)
     repository = MemoryRepository(0, SIMULATED, law, actions)
     if saved is not None:
         repository.restore(saved[0]["repository"], saved[1], actions)
@@ -90,15 +96,15 @@ class ReportState:
         self,
         repository: Repository,
         problem: Problem,
-        course: Course,
+        learning: LearningLoop,
         public: np.random.Generator,
         terms: RewardTerms,
         *,
         clock: Callable[[], datetime] | None,
     ) -> None:
-        """``course``: before the first report; ``public``: the generator it draws from."""
-        self.repository, self.course, self.public = repository, course, public
-        self.hooks = course.hooks
+        """``learning``: before the first report; ``public``: the generator it draws from."""
+        self.repository, self.learning, self.public = repository, learning, public
+        self.hooks = learning.hooks
         self.terms, self._clock = terms, clock
         current = 0
         if repository.own_law >= 0:
@@ -157,7 +163,7 @@ class ReportState:
         while generation != self.view.generation:
             issued, view, actions = self.repository.look(self.view, self.versions)
             for version, kept in actions.items():
-                self.versions[version] = problem_with(self.base, kept, self.repository.codec)
+                self.versions[version] = in_version(self.base, *self.repository.codec.unpack(kept))
             if view.law != self._law and not self._restore(view.law):
                 continue  # a newer reading has taken its place
             self._look_at(view)
@@ -169,26 +175,26 @@ class ReportState:
         if found is None:
             return False
         head, arrays = self.repository.codec.unpack(found)
-        course = self.course.branch()
+        learning = self.learning.branch()
         if head["catalogue"] != self.current:
-            course.learner = course.learner.on(self.versions[head["catalogue"]])
+            learning.learner = learning.learner.on(self.versions[head["catalogue"]])
         bundle = arrays["bundle"].tobytes()
-        course.restore(head["course"], arrays, head["plan_seconds"])
-        self.adopt(course, law, head, bundle)
+        learning.restore(head["course"], arrays, head["plan_seconds"])
+        self.adopt(learning, law, head, bundle)
         return True
 
-    def adopt(self, course: Course, law: int, head: dict[str, Any], bundle: bytes) -> None:
+    def adopt(self, learning: LearningLoop, law: int, head: dict[str, Any], bundle: bytes) -> None:
         """What a reading has come to, by whoever it was."""
-        course.hooks, begun = self.hooks, self._law >= 0
-        self.course, self._law, self.head, self.bundle = course, law, head, bundle
+        learning.hooks, begun = self.hooks, self._law >= 0
+        self.learning, self._law, self.head, self.bundle = learning, law, head, bundle
         self.current = head["catalogue"]
         for each in self.reports_to.values():
             each.start_anew()
         if begun:
-            self.hooks.tell(course.records)
-            self.hooks.warn(course.learner.notices)
+            self.hooks.tell(learning.records)
+            self.hooks.warn(learning.learner.notices)
         else:  # of before this process came
-            self.hooks.skip(course.learnt)
+            self.hooks.skip(learning.learnt)
 
     def _look_at(self, view: View) -> None:
         digests = self.head["digests"]

@@ -160,7 +160,7 @@ def continuous_budget(budget: Budget, rank: int) -> Budget:
     Over ``rank`` coordinates the mechanism with ``p`` is therefore
     ``(eps' + rank (1 + t^2)/(8 s^2), e^{rank/(8 s^2)} (delta' + e^eps' rank P(|N| > t)))``-private
     when the continuous one is ``(eps', delta')``-private. At ``s >= 2^24`` and rank 1000 this costs
-    1e-10 of epsilon. docs/privacy.md has the proof in full.
+    1e-10 of epsilon. docs/proofs/calibration.md has the proof in full.
     """
     if budget.delta == 0:
         return budget  # refused by the calibration

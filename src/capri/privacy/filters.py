@@ -3,7 +3,7 @@
 A **source** is a policy, a fit or a fleet of devices. Its :class:`Charge` bounds what it can cost
 one person, whatever it will release. A **filter** adds charges up, and admits a further source
 while the sum is within a limit that was fixed before the first one. Three of them are valid where
-every source is chosen by what earlier ones released (docs/ledger.md has the proofs):
+every source is chosen by what earlier ones released (docs/proofs/composition.md has the proofs):
 
     basic      epsilons add, and deltas add; pure where all deltas are 0
     gaussian   mu^2 adds (Gaussian noise alone)

@@ -207,7 +207,7 @@ def noised(total: IntArray, layout: Layout, source: NoiseSource, noises: int = 1
     """The integer sum with the noise of its layout, block by block.
 
     ``sigma / share`` on a block is ``sigma`` on the block times its share, and in that norm two
-    messages are at most the diameter apart (docs/privacy.md, "One message, one gate").
+    messages are at most the diameter apart (docs/proofs/gate.md).
     """
     return np.concatenate(
         [

@@ -11,7 +11,7 @@ sends one of three forms,
 
 and any two of them are at most ``2 L + K`` apart in L1: ``u + v + (u^2 - v^2) / (2 L) <= 2 L`` for
 ``0 <= v <= u <= L``. So how large values are, and who did not answer and where, cost nothing beside
-the value; the tail does. The noise is discrete Laplace. docs/privacy.md has the proof.
+the value; the tail does. The noise is discrete Laplace. docs/proofs/cells.md has the proof.
 
 Of two numbers and their product, split over four corners. With ``s`` in ``[0, 1]`` and ``r`` in
 ``[-1, 1]`` a visit sends

@@ -4,13 +4,12 @@ A layout is a public map from what a user did to an integer vector. The vector h
 neighbouring coordinates; every block has a bound that holds in exact integers for any input, and a
 share. In the layout's norm, with every block multiplied by its share, any two messages are at most
 the *diameter* apart. The gate adds noise ``sigma / share`` to each block, which in that norm is
-noise ``sigma`` everywhere. docs/privacy.md has the theorem, and the proof for each map:
+noise ``sigma`` everywhere. docs/proofs/ has the theorem, and the proof for each map:
 
     :mod:`capri.privacy.vector`      one vector, multiplied first and rounded last
     :mod:`capri.privacy.products`    exact products of rounded numbers, for what costs nothing
-    :mod:`capri.privacy.moments`     all second moments of a row
+    :mod:`capri.privacy.moments`     all second moments of a row; a cell of every column
     :mod:`capri.privacy.histogram`   a number in one cell of a public partition
-    :mod:`capri.privacy.counts`      a cell of every column
     :mod:`capri.privacy.pairs`       products of scores, two columns at a time
 
 The norm says which mechanism hides a message. A mechanism knows the noise that a budget needs for

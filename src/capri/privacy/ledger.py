@@ -153,6 +153,9 @@ class PriorEvent:
 class Reserved(Protocol):
     """What is held for a source in its organisation's ledger (:mod:`capri.store.organisation`)."""
 
+    def hold(self) -> None:
+        """Hold the charge in the period of now, before anybody's data are taken; or refuse."""
+
     def plan(self, event: ReleaseEvent, released: Iterable[ReleaseEvent] = ()) -> None:
         """Note what a release will cost, before its data; and what was released since."""
 
@@ -290,6 +293,14 @@ class Ledger:
         if (pure := event.pure(self._contributions)) is not None:
             return Spending(epsilon=pure, delta=0.0, mu=None)
         return self._gaussian(event.mu * self._composition, event.rank * self._releases)
+
+    def hold(self) -> None:
+        """Have the organisation's ledger count this source in the period of now, or refuse it.
+
+        Before data are taken. Free of cost until the period ends.
+        """
+        if self.reservation is not None:
+            self.reservation.hold()
 
     def plan(self, event: ReleaseEvent) -> None:
         """Have the organisation's ledger note an event, before any of its data; refused there."""

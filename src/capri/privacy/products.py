@@ -16,7 +16,7 @@ and what is sent are exact products: ``t psi``, ``L psi``, ``psi_i psi_j``, ``2 
 ``2 L e - L^2`` and ``L^2`` for a missing reward. They are the forms above times ``L^2`` but for the
 shares, which enter as noise: any two messages are at most ``2 L^2`` apart, with nothing added for
 rounding. A bound on the norm of the whole message would not do: it is the products that keep
-messages close. docs/privacy.md has the proof.
+messages close. docs/proofs/products.md has the proof.
 
 All whole numbers here are below 2^53, so sums of products are exact in floating point whatever BLAS
 does: any order and any chunking of the rows gives the same bits.

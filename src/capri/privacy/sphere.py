@@ -33,7 +33,8 @@ else. The table is part of the wire format. No entry is nearer than 7e-5 to a ti
 thousands of times farther than the last bit of anybody's quantiles, and its digest is checked.
 
 Privacy does not rest on this generator, only the absence of bias does: it has to look uniform, not
-to be unpredictable. docs/wire.md has the formulas for other languages, docs/local.md the bias.
+to be unpredictable. docs/reference/wire.md has the formulas for other languages,
+docs/proofs/sphere.md the bias.
 """
 
 from collections.abc import Iterator
@@ -158,7 +159,7 @@ class Sphere:
         directions of a seed sum to zero, so the others average ``-k t / (M - k)``. Directions
         come from a table. Averaged over all ``u`` that changes nothing to eight digits: the product
         of a unit vector with a uniform ``u`` has the law below whatever the table is. The proof,
-        and what is left at a single ``u``, are in docs/local.md.
+        and what is left at a single ``u``, are in docs/proofs/sphere.md.
         """
         p = self.chance / COIN
         balance = p - (1 - p) * self.near / (self.candidates - self.near)

@@ -25,10 +25,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from capri.arrays import FloatArray
 from capri.cells import as_number_rows, is_list, plain
-from capri.errors import ConfigurationError, DataError
+from capri.errors import ConfigurationError, DataError, warn_of_leak
 from capri.privacy.certificate import Certificate, Declaration
 from capri.regression.estimator import PrivateKernelRidge
-from capri.regression.scikit_learn import SharedParameters, warn_of_leak
+from capri.regression.scikit_learn import SharedParameters
 from capri.regression.summary import earlier_events
 from capri.regression.tables import CellTypeError
 

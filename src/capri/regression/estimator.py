@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from capri.arrays import BoolArray, FloatArray
 from capri.checks import between
-from capri.errors import BudgetError, ConfigurationError, StorageError
+from capri.errors import BudgetError, ConfigurationError, StorageError, warn_of_leak
 from capri.learners.prior import Prior
 from capri.privacy.certificate import Certificate, Declaration, certify_fit
 from capri.privacy.gate import Gate, noise_source
@@ -21,7 +21,7 @@ from capri.privacy.sphere import sphere
 from capri.regression.decode import PARTS, ErrorWidth, Model
 from capri.regression.engine import FitEngine, OpenRows, ReportPlan, read_reports
 from capri.regression.options import Options, checked
-from capri.regression.scikit_learn import SharedParameters, warn_of_leak
+from capri.regression.scikit_learn import SharedParameters
 from capri.regression.sources import (
     RowSource,
     blocks_of,
@@ -175,6 +175,8 @@ class PrivateKernelRidge(
             )
         if sample_weight is not None:
             y = np.hstack([y, as_weights(sample_weight, options.weight_bound, len(y))])
+        if state.ledger is not None:
+            state.ledger.hold()
         state.total = state.total + state.plan.total(X, y)
         state.rows += len(X)
         self._open = state

@@ -14,14 +14,14 @@ from sklearn.utils import check_array, check_random_state
 
 from capri.arrays import FloatArray, IntArray, one_blas_thread
 from capri.checks import is_number, one_of, positive, whole
-from capri.errors import ConfigurationError
+from capri.errors import ConfigurationError, steps_to_caller, warn_of_leak
 from capri.features import spectral_basis
 from capri.kernels import RBF, Kernel, Matern
 from capri.privacy.budget import Budget, warn_of_large_delta
-from capri.privacy.counts import CountLayout
 from capri.privacy.filters import Charge
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger
+from capri.privacy.moments import CountLayout
 from capri.regression.columns import TableColumns
 from capri.regression.design import (
     SCHEDULES,
@@ -36,9 +36,7 @@ from capri.regression.priors import FunctionPrior, family_prior, told_prior
 from capri.regression.scikit_learn import (
     estimator_around,
     private_instead_of,
-    steps_to_caller,
     transformers_fitted_on_the_data,
-    warn_of_leak,
 )
 from capri.regression.sources import RowSource
 from capri.regression.stage import MARGIN, Targets
@@ -119,7 +117,7 @@ class Options:
     def ledger(self) -> Ledger | None:
         """A new account of the budget; none without privacy.
 
-        Under an organisation's ledger every fit is a source of its own, reserved here.
+        Under an organisation's ledger every fit is a source of its own, held from its plan on.
         """
         place, held = joined(*self.place, self.budget, self.random_state is None, True), None
         if self.budget is None:

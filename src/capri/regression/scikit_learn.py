@@ -10,7 +10,6 @@ the same rows before they came here. What is not known to be harmless counts as 
 """
 
 import sys
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from traceback import walk_stack
@@ -26,7 +25,7 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, OrdinalEnc
 from sklearn.utils import get_tags
 
 from capri.arrays import FloatArray
-from capri.errors import ConfigurationError, PrivacyLeakWarning
+from capri.errors import ConfigurationError
 from capri.regression.tables import as_matrix, checked_bounds
 
 # They fit their last part once, on all rows; what they do before is looked at by itself.
@@ -49,22 +48,6 @@ class SharedParameters:
     calibration: str = "analytic"
     random_state: Any = None
     weight_bound: float = 1.0
-
-
-def steps_to_caller() -> int:
-    """How far up the stack the line is that called this package, for ``stacklevel`` of a warning.
-
-    Counted from whoever asks: 1 is its own line.
-    """
-    for steps, (frame, _) in enumerate(walk_stack(sys._getframe(1)), 1):
-        if not str(frame.f_globals.get("__name__", "")).startswith("capri."):
-            return steps
-    return 1
-
-
-def warn_of_leak(message: str) -> None:
-    """Warn, at the line that called the estimator, of what weakens its guarantee."""
-    warnings.warn(message, PrivacyLeakWarning, stacklevel=steps_to_caller())
 
 
 def estimator_around() -> str | None:

@@ -25,7 +25,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from capri.arrays import FloatArray
-from capri.errors import ConfigurationError, KernelWarning
+from capri.errors import ConfigurationError, KernelWarning, steps_to_caller, warn_of_leak
 from capri.files import Row, digest_of, html_table, text_table
 from capri.learners.prior import Observed, Prior, observed
 from capri.privacy.calibration import delivered_epsilon
@@ -33,7 +33,6 @@ from capri.privacy.ledger import Ledger, PriorEvent, ReleaseEvent
 from capri.regression.decode import Model
 from capri.regression.engine import FitEngine, OpenRows, Setting
 from capri.regression.family import cells_of
-from capri.regression.scikit_learn import steps_to_caller, warn_of_leak
 from capri.regression.stage import StagePlan, StageResult
 from capri.schema import Numeric, Schema
 

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -29,7 +29,6 @@ from capri.service.auth import (
     RefusalError,
     ServiceLimits,
 )
-from capri.service.changes import PolicyFile
 from capri.service.counts import HttpCounts
 from capri.service.devices import DeviceHandlers
 from capri.service.endpoint import (
@@ -50,6 +49,9 @@ from capri.service.figures import DeviceFigures, Figures
 from capri.service.handlers import JointHandlers
 from capri.service.messages import REPORT_SIZE, encode
 from capri.version import VERSION
+
+if TYPE_CHECKING:
+    from capri.service.changes import PolicyFile
 
 _log = logging.getLogger("capri.service")
 _PLACE = "#/components/schemas/{name}"
@@ -160,7 +162,7 @@ class Application:
         limits: ServiceLimits | None = None,
         expected: Callable[[], Any] = lambda: None,
         site: Path | None = None,
-        file: PolicyFile | None = None,
+        file: "PolicyFile | None" = None,
     ) -> None:
         """Without ``keys`` whoever reaches it may do everything: for this machine alone.
 

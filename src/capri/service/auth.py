@@ -168,12 +168,18 @@ def add_key(file: Path, name: str, roles: Iterable[str]) -> str:
 class ServiceLimits:
     """What one request, one key and one process may ask for: public.
 
-    Sizes in bytes, times in seconds, a rate in items (decisions or rewards) a second and key;
-    ``rate_bytes`` is for bodies that are large, see :meth:`Guard.admit_bytes`. ``connections``: of
-    one process. ``deepest``: levels of a list of visits that are read; those of one visit are one
-    less. No cell that means anything is a list, so what lies deeper costs nobody any time.
-    ``waiting`` items of ``waiting_bytes`` in all may wait in one micro-batcher. ``rewards_each``:
-    of one decision, those that go on to what others share; a process counts by itself.
+    Sizes are in bytes, times in seconds.
+    ``largest_body``: of one request. ``largest_batch``: items of one list.
+    ``deepest``: levels of a list of visits that are read; those of one visit are one less. No cell
+    that means anything is a list, so what lies deeper costs nobody any time.
+    ``header_seconds``, ``body_seconds``: a connection that takes longer for them is closed.
+    ``idle_seconds``: a connection that asks for nothing is closed.
+    ``answer_seconds``: a request that waits longer is refused.
+    ``rate``: items (decisions or rewards) a second and key. ``rate_bytes``: bytes a second and key,
+    in bodies above 64 KiB. ``connections``: of one process.
+    ``waiting`` items of ``waiting_bytes`` in all may wait in one micro-batcher.
+    ``rewards_each``: of one decision, those that go on to what others share; a process counts by
+    itself.
     """
 
     largest_body: int = 1 << 20

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from capri.choices import successor
-from capri.epoch.course import same_actions
+from capri.epoch.learning_loop import same_actions
 from capri.epoch.limits import Limits
 from capri.epoch.rewards import RewardTerms
 from capri.errors import ConfigurationError

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from itertools import islice
 from math import inf, isfinite, nan
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import UNSET
@@ -23,7 +23,6 @@ from capri.cells import number_or_missing
 from capri.epoch.decisions import Decisions, VisitStatus
 from capri.epoch.rewards import RewardRule, RewardStatus
 from capri.errors import ConfigurationError, HorizonError
-from capri.joint.policy import Capri
 from capri.schema import Boolean, Categorical, Numeric, Schema
 from capri.schema.columns import Column
 from capri.service.messages import (
@@ -35,6 +34,9 @@ from capri.service.messages import (
 )
 from capri.spaces import Actions
 from capri.store.transaction import GivenUpError
+
+if TYPE_CHECKING:
+    from capri.joint.policy import Capri
 
 NO_RECORD = "no record"
 ABSENT = "absent column"
@@ -183,7 +185,7 @@ class BulkPolicy:
     """Serves visits and rewards of one policy, many in a call."""
 
     def __init__(
-        self, policy: Capri, noted: Noted, outside: Callable[[int], None] = lambda _: None
+        self, policy: "Capri", noted: Noted, outside: Callable[[int], None] = lambda _: None
     ) -> None:
         """``noted``: as of a :class:`ContextReader`. ``outside``: of rewards beyond their range."""
         schema = policy.contexts.schema

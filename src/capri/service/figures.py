@@ -6,7 +6,7 @@ Heavy figures change with a release and with nothing else, so each is computed o
 import time
 from collections.abc import Callable, Iterator
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,10 +15,12 @@ from capri.errors import CapriError
 from capri.files import json_values
 from capri.joint.policy import Capri
 from capri.local.aggregator import LocalCapri
-from capri.service.changes import PolicyFile
 from capri.service.monitoring import released_alarms
 from capri.spaces import ContextPool, FixedActions
 from capri.version import VERSION
+
+if TYPE_CHECKING:
+    from capri.service.changes import PolicyFile
 
 _POOL = 512  # rows of the pool that averages are taken over
 _BRIEF = 0.5  # seconds for which progress is not asked for again
@@ -32,7 +34,7 @@ class Figures:
         served: Any,
         name: str,
         expected: Callable[[], Any] = lambda: None,
-        file: PolicyFile | None = None,
+        file: "PolicyFile | None" = None,
     ) -> None:
         """``expected``: looks for a forecast, which may be on its way. ``file``: of the policy."""
         self._served, self._name, self._look_for, self._file = served, name, expected, file

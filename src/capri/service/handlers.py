@@ -11,19 +11,16 @@ from itertools import compress
 from math import inf
 from pathlib import Path
 from threading import Lock
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
 
 from capri.errors import AwayError, CapriError, ConfigurationError, InDoubtError
-from capri.joint.policy import Capri
 from capri.service.auth import Guard, RefusalError, RewardQuota
 from capri.service.batch import Leave, MicroBatcher, Work
-from capri.service.changes import PolicyFile
 from capri.service.counts import HttpCounts
 from capri.service.decisions import BulkPolicy
 from capri.service.endpoint import Handler, Request, Response, error_of
-from capri.service.figures import Figures
 from capri.service.messages import (
     CatalogueRequest,
     CloseRequest,
@@ -47,6 +44,11 @@ from capri.service.metrics import live_text, public_text
 from capri.service.monitoring import LiveCounts
 from capri.service.tables import actions_from
 
+if TYPE_CHECKING:
+    from capri.joint.policy import Capri
+    from capri.service.changes import PolicyFile
+    from capri.service.figures import Figures
+
 Item = TypeVar("Item", bound=Struct)
 _LONG = 32  # items of a list that goes its own way
 # Bytes of an item that may wait as it came. What is larger is read at once, and waits as numbers.
@@ -68,11 +70,11 @@ class JointHandlers:
 
     def __init__(
         self,
-        policy: Capri,
+        policy: "Capri",
         guard: Guard,
-        figures: Figures,
+        figures: "Figures",
         http: HttpCounts,
-        file: PolicyFile | None = None,
+        file: "PolicyFile | None" = None,
     ) -> None:
         """Within a running event loop, which micro-batchers answer to."""
         self._policy, self._guard, self._limits = policy, guard, guard.limits
@@ -363,7 +365,7 @@ def item_of(outcome: Any) -> Any:
 
 
 async def replace_actions(
-    request: Request, replace: Callable[..., None], figures: Figures
+    request: Request, replace: Callable[..., None], figures: "Figures"
 ) -> Response:
     """A new catalogue for whatever decides or hands out bundles."""
     given = read_public(request.body, CatalogueRequest)

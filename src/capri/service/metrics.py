@@ -6,24 +6,58 @@ boundary. Public figures are functions of releases, and for the role ``read``.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from capri.service.batch import MicroBatcher
 from capri.service.counts import HttpCounts
-from capri.service.figures import Figures
 from capri.service.monitoring import LiveCounts
+
+if TYPE_CHECKING:
+    from capri.service.figures import Figures
 
 KIND = b"text/plain; version=0.0.4; charset=utf-8"
 Family = Any  # a metric family of prometheus_client, which is loaded when somebody asks
+# Every metric: its type, its labels, and what it says. The reference is written from these.
+PUBLIC: dict[str, tuple[str, tuple[str, ...], str]] = {
+    "decisions": ("counter", (), "Decisions taken."),
+    "releases": ("counter", (), "Epochs released."),
+    "releases_missed": ("counter", (), "Releases not ready at their moment."),
+    "epochs_waiting": ("gauge", (), "Epochs that wait for rewards."),
+    "epoch_length": ("gauge", (), "Planned decisions of the epoch under way."),
+    "epoch_taken": ("gauge", (), "Decisions of the epoch under way."),
+    "horizon": ("gauge", (), "Decisions there may be."),
+    "noise_scale": ("gauge", (), "Noise of the last release."),
+    "width": ("gauge", (), "Typical width after the last release."),
+    "active_share": ("gauge", (), "Share of pairs in play."),
+    "response_rate": ("gauge", (), "Response rate, as released."),
+    "epsilon_budget": ("gauge", (), "What each user is promised."),
+    "epsilon_spent": ("gauge", (), "What a user can have lost."),
+    "notices": ("gauge", (), "Things that do not fit."),
+    "notice": ("gauge", ("kind",), "A notice by its kind."),
+    "mode": ("gauge", ("mode",), "Who decides."),
+}
+LIVE: dict[str, tuple[str, tuple[str, ...], str]] = {
+    "http_requests": ("counter", ("route", "status"), "Requests answered."),
+    "http_seconds": ("histogram", ("route",), "Time to answer."),
+    "queue_items": ("gauge", ("queue",), "Items that wait."),
+    "queue_bytes": ("gauge", ("queue",), "Bytes that they may take."),
+    "queue_done": ("counter", ("queue",), "Items that were done."),
+    "queue_refused": ("counter", ("queue",), "Requests told no."),
+    "store_failures": ("counter", ("queue",), "Calls that failed."),
+    "store_seconds": ("histogram", ("queue",), "Time of calls of the policy and its store."),
+    "alarm": ("gauge", ("kind",), "An alarm by its kind."),
+    "visits": ("counter", ("status",), "Visits by status."),
+    "rewards": ("counter", ("status",), "Rewards by status."),
+}
 
 
-def public_text(figures: Figures) -> bytes:
+def public_text(figures: "Figures") -> bytes:
     """Figures that anybody with the role ``read`` may see."""
     return _text(_public(figures))
 
 
 def live_text(
-    figures: Figures,
+    figures: "Figures",
     http: HttpCounts,
     batchers: Sequence[MicroBatcher],
     live: LiveCounts | None,
@@ -42,96 +76,62 @@ def _text(families: Iterable[Family]) -> bytes:
     return bytes(generate_latest(Registry()))
 
 
-def _public(figures: Figures) -> Iterator[Family]:
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+def _family(name: str, samples: Iterable[tuple[Any, ...]]) -> Family:
+    """A metric with its samples: the values of its labels, then what is measured."""
+    from prometheus_client import core
 
+    kind, labels, text = (PUBLIC | LIVE)[name]
+    found = getattr(core, f"{kind.capitalize()}MetricFamily")(f"capri_{name}", text, labels=labels)
+    for values, *measured in samples:
+        found.add_metric([str(value) for value in values], *measured)
+    return found
+
+
+def _public(figures: "Figures") -> Iterator[Family]:
     progress, epochs, ledger = figures.progress(), figures.epochs(), figures.ledger()
     last, policy = epochs[-1] if epochs else {}, figures.policy()
     taking = [epoch for epoch in progress["under_way"] if epoch["open"]]
-    counters = [
-        ("decisions", "Decisions taken.", progress["decided"]),
-        ("releases", "Epochs released.", len(epochs)),
-        ("releases_missed", "Releases not ready at their moment.", progress.get("missed")),
-    ]
-    gauges = [
-        ("epochs_waiting", "Epochs that wait for rewards.",
-         len(progress["under_way"]) - len(taking)),
-        ("epoch_length", "Planned decisions of the epoch under way.",
-         taking[0]["length"] if taking else None),
-        ("epoch_taken", "Decisions of the epoch under way.",
-         taking[0]["taken"] if taking else None),
-        ("horizon", "Decisions there may be.", policy["horizon"]),
-        ("noise_scale", "Noise of the last release.", last.get("noise_scale")),
-        ("width", "Typical width after the last release.", last.get("width")),
-        ("active_share", "Share of pairs in play.", last.get("active_share")),
-        ("response_rate", "Response rate, as released.", last.get("response_rate")),
-        ("epsilon_budget", "What each user is promised.", ledger["budget"]["epsilon"]),
-        ("epsilon_spent", "What a user can have lost.", ledger["spent"]["epsilon"]),
-        ("notices", "Things that do not fit.", len(policy["notices"])),
-    ]  # fmt: skip
-    for kind, found in ((CounterMetricFamily, counters), (GaugeMetricFamily, gauges)):
-        for name, text, value in found:
-            if value is not None:
-                yield kind(f"capri_{name}", text, value)
-    notice = GaugeMetricFamily("capri_notice", "A notice by its kind.", labels=["kind"])
-    for each in policy["notices"]:
-        notice.add_metric([each["kind"]], 1)
-    mode = GaugeMetricFamily("capri_mode", "Who decides.", labels=["mode"])
-    mode.add_metric([policy["mode"]], 1)
-    yield from (notice, mode)
+    values = {
+        "decisions": progress["decided"],
+        "releases": len(epochs),
+        "releases_missed": progress.get("missed"),
+        "epochs_waiting": len(progress["under_way"]) - len(taking),
+        "epoch_length": taking[0]["length"] if taking else None,
+        "epoch_taken": taking[0]["taken"] if taking else None,
+        "horizon": policy["horizon"],
+        **{name: last.get(name) for name in ("noise_scale", "width", "active_share")},
+        "response_rate": last.get("response_rate"),
+        "epsilon_budget": ledger["budget"]["epsilon"],
+        "epsilon_spent": ledger["spent"]["epsilon"],
+        "notices": len(policy["notices"]),
+    }
+    for name, value in values.items():
+        if value is not None:
+            yield _family(name, [((), value)])
+    yield _family("notice", [((each["kind"],), 1) for each in policy["notices"]])
+    yield _family("mode", [((policy["mode"],), 1)])
 
 
 def _http(http: HttpCounts) -> Iterator[Family]:
-    from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
-
-    labels = ["route", "status"]
-    requests = CounterMetricFamily("capri_http_requests", "Requests answered.", labels=labels)
-    for (route, status), count in sorted(http.requests.items()):
-        requests.add_metric([route, str(status)], count)
-    seconds = HistogramMetricFamily("capri_http_seconds", "Time to answer.", labels=["route"])
-    for route, found in sorted(http.seconds.items()):
-        seconds.add_metric([route], found.buckets(), found.sum)
-    yield from (requests, seconds)
+    yield _family("http_requests", sorted(http.requests.items()))
+    seconds = sorted(http.seconds.items())
+    yield _family("http_seconds", [((at,), each.buckets(), each.sum) for at, each in seconds])
 
 
 def _queues(batchers: Sequence[MicroBatcher]) -> Iterator[Family]:
-    from prometheus_client.core import (
-        CounterMetricFamily,
-        GaugeMetricFamily,
-        HistogramMetricFamily,
-    )
-
-    label = ["queue"]
-    items = GaugeMetricFamily("capri_queue_items", "Items that wait.", labels=label)
-    size = GaugeMetricFamily("capri_queue_bytes", "Bytes that they may take.", labels=label)
-    done = CounterMetricFamily("capri_queue_done", "Items that were done.", labels=label)
-    refused = CounterMetricFamily("capri_queue_refused", "Requests told no.", labels=label)
-    failed = CounterMetricFamily("capri_store_failures", "Calls that failed.", labels=label)
-    text = "Time of calls of the policy and its store."
-    seconds = HistogramMetricFamily("capri_store_seconds", text, labels=label)
-    for each in batchers:
-        own = [each.name]
-        items.add_metric(own, each.waiting)
-        size.add_metric(own, each.waiting_bytes)
-        done.add_metric(own, each.counts["done"])
-        refused.add_metric(own, each.counts["refused"])
-        failed.add_metric(own, each.counts["failed"])
-        seconds.add_metric(own, each.seconds.buckets(), each.seconds.sum)
-    yield from (items, size, done, refused, failed, seconds)
+    yield _family("queue_items", [((each.name,), each.waiting) for each in batchers])
+    yield _family("queue_bytes", [((each.name,), each.waiting_bytes) for each in batchers])
+    counts = {"queue_done": "done", "queue_refused": "refused", "store_failures": "failed"}
+    for name, key in counts.items():
+        yield _family(name, [((each.name,), each.counts[key]) for each in batchers])
+    seconds = [((each.name,), each.seconds.buckets(), each.seconds.sum) for each in batchers]
+    yield _family("store_seconds", seconds)
 
 
 def _alarms(live: LiveCounts | None) -> Iterator[Family]:
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
     if live is None:
         return
-    alarm = GaugeMetricFamily("capri_alarm", "An alarm by its kind.", labels=["kind"])
-    for each in live.alarms():
-        alarm.add_metric([each.kind], 1)
-    seen, label = live.seen(), ["status"]
-    visits = CounterMetricFamily("capri_visits", "Visits by status.", labels=label)
-    rewards = CounterMetricFamily("capri_rewards", "Rewards by status.", labels=label)
-    for family, counts in ((visits, seen.visits), (rewards, seen.rewards)):
-        for status, count in sorted(counts.items()):
-            family.add_metric([status], count)
-    yield from (alarm, visits, rewards)
+    yield _family("alarm", [((each.kind,), 1) for each in live.alarms()])
+    seen = live.seen()
+    for name, counts in (("visits", seen.visits), ("rewards", seen.rewards)):
+        yield _family(name, [((status,), count) for status, count in sorted(counts.items())])

@@ -4,7 +4,7 @@ import hashlib
 import json
 import tomllib
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -23,16 +23,21 @@ from capri.local.aggregator import LocalCapri
 from capri.privacy.budget import Budget, PrivacyModel
 from capri.schema import Schema
 from capri.service.auth import ServiceLimits
-from capri.service.tables import TIME, UNITS, read_actions, read_column, read_contexts, read_limits
+from capri.service.tables import (
+    KEYS,
+    TIME,
+    UNITS,
+    read_actions,
+    read_column,
+    read_contexts,
+    read_limits,
+)  # fmt: skip
 from capri.spaces import FixedActions
 from capri.store.transaction import POSTGRES, SQLITE
 
 _SHALLOWEST = 4
 # Rounds and functions that a forecast plays.
 _ROUNDS, _FUNCTIONS = 10_000, 3
-_TOP = ("name", "mode", "action", "model", "kernel", "lengthscale", "horizon", "public", "actions",
-        "rollback_guard", "population")  # fmt: skip
-_TABLES = ("context", "budget", "reward", "users", "epoch", "limits", "options", "service")
 _MODES = ("active", "shadow", "default")
 
 
@@ -112,7 +117,7 @@ def load_settings(path: Path, *, thorough: bool = True) -> Settings:
 
 def settings_of(given: Given, path: Path) -> Settings:
     """What tables say, as those of the file at a path."""
-    given.only((*_TOP, *_TABLES))
+    given.only((*KEYS[""], *filter(None, KEYS)))
     name = given.text("name", path.stem)
     columns = [read_column(each) for each in given.tables("context")]
     with given.at("context"):
@@ -214,16 +219,16 @@ def _kernel(given: Given) -> Any:
 # -- promises and rewards -------------------------------------------------------------------------
 
 
-def _table(given: Given, key: str, allowed: tuple[str, ...]) -> Given:
+def _table(given: Given, key: str, more: Iterable[str] = ()) -> Given:
     inner = given.inner(given.take(key, {}), key)
-    inner.only(allowed)
+    inner.only((*KEYS[key], *more))
     return inner
 
 
 def _budget(given: Given) -> Budget:
     if not given.has("budget"):
         raise given.error("budget is missing: give a table [budget] with epsilon")
-    inner = _table(given, "budget", ("epsilon", "delta"))
+    inner = _table(given, "budget")
     epsilon = inner.number("epsilon", None, lambda value: 0 < value < np.inf, "a positive number")
     delta = inner.number("delta", 0.0, lambda value: 0 <= value < 1, "0, or between 0 and 1")
     with inner.at("epsilon", "delta"):
@@ -237,7 +242,7 @@ def _count(given: Given, key: str) -> int | None:
 
 
 def _reward(given: Given) -> dict[str, Any]:
-    inner = _table(given, "reward", ("range", "wait", "missing", "rule"))
+    inner = _table(given, "reward")
     ends = inner.take("range", [-1.0, 1.0])
     sound = isinstance(ends, list) and len(ends) == 2 and all(is_number(end) for end in ends)
     if not sound or not -np.inf < ends[0] < ends[1] < np.inf:
@@ -284,7 +289,7 @@ def _duration(inner: Given, key: str, text: object) -> timedelta:
 
 
 def _users(given: Given) -> dict[str, Any]:
-    inner = _table(given, "users", ("contributions", "contributions_per_epoch"))
+    inner = _table(given, "users")
     return {
         "contributions_per_user": _count(inner, "contributions"),
         "contributions_per_epoch": _count(inner, "contributions_per_epoch"),
@@ -292,7 +297,7 @@ def _users(given: Given) -> dict[str, Any]:
 
 
 def _epoch(given: Given) -> dict[str, Any]:
-    inner = _table(given, "epoch", ("time",))
+    inner = _table(given, "epoch")
     if not inner.has("time"):
         return {}
     return {"epoch_time": _duration(inner, "time", inner.take("time"))}
@@ -326,7 +331,7 @@ def _rollback_guard(given: Given, folder: Path) -> str | None:
 
 
 def _service(given: Given) -> tuple[tuple[str, ...], ServiceLimits]:
-    inner = _table(given, "service", ("hosts", *ServiceLimits.__dataclass_fields__))
+    inner = _table(given, "service", ServiceLimits.__dataclass_fields__)
     hosts = inner.take("hosts", [])
     if not isinstance(hosts, list) or not all(isinstance(host, str) and host for host in hosts):
         raise inner.error(

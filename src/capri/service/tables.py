@@ -32,10 +32,61 @@ from capri.schema import Boolean, Categorical, Numeric, Schema
 from capri.schema.columns import Column, inferred
 from capri.spaces import ContextPool, FixedActions
 
+# Every key of a policy file by its table, and what it takes: the reference is written from it.
+KEYS: dict[str, dict[str, str]] = {
+    "": {
+        "name": "Shown on the page; the file's name where it is left out.",
+        "mode": '"active", "shadow" or "default": who decides at first.',
+        "action": 'The action that everybody gets in mode "default".',
+        "model": '"joint": one trusted curator. "local": devices decide and report in private.',
+        "kernel": '"auto", a name, or a table with a `type`.',
+        "lengthscale": "Of a named kernel: a number, or one for each column.",
+        "horizon": "How many decisions (model local: reports) there will be; left out: any number.",
+        "public": "A CSV of public rows like those who come; a column `weight` is optional. "
+        "Without it rows are spread over the ranges.",
+        "actions": "A list of names, tables with a `name` and feature columns, or a CSV of these.",
+        "rollback_guard": "A file or database outside of the store that knows how far it has come; "
+        "no password. From the folder of this file.",
+        "population": "Of the organisation's ledger at the address in `CAPRI_LEDGER`: what the "
+        "policy may cost is counted there.",
+    },
+    "context": {
+        "name": "The name of the column.",
+        "kind": '"numeric", "categorical" or "boolean".',
+        "low": "Of a numeric column: the lower end of its range.",
+        "high": "Of a numeric column: the upper end of its range.",
+        "levels": "Of a categorical column: the list of its values.",
+        "missing": 'What stands for a missing cell: a value, or "own" for a level of its own.',
+    },
+    "budget": {
+        "epsilon": "What each privacy unit is promised: a positive number.",
+        "delta": "The chance that the promise fails; left out or 0: never.",
+    },
+    "reward": {
+        "range": "The lower and the upper end; what lies beyond is clipped.",
+        "wait": 'How long rewards count after their epoch: decisions, or a time such as "2 hours".',
+        "missing": 'What a reward that never comes counts as: a number, or "as-estimated".',
+        "rule": 'Of several rewards of a decision: "first", "last", "sum" or "max".',
+    },
+    "users": {
+        "contributions": "Visits of one user that count, for life; every request names its user.",
+        "contributions_per_epoch": "Of these, how many in one epoch.",
+    },
+    "epoch": {"time": 'An epoch also ends after this time, such as "1 day".'},
+    "limits": {
+        "floor": "By action: the least probability wherever the action is offered.",
+        "ceiling": "By action: the largest probability in any decision.",
+        "share": "By action: the largest share of all decisions.",
+        "availability": "By action: how often visits offer it; or a CSV of sets.",
+        "allowed": "By action and column: a range, a list of levels, or true or false.",
+    },
+    "options": {},  # those of the preset
+    "service": {"hosts": "Names that requests may ask for, beside localhost."},  # and the limits
+}
 _TRUTH = {"true": True, "false": False, "yes": True, "no": False}
 # The wait where nobody says how late rewards come. In decisions, so that what it costs is known:
-# about 2,000 rounds of uniform play, once (docs/rewards.md). What a shorter one loses is lost for
-# good, at every decision.
+# about 2,000 rounds of uniform play, once (docs/howto/late-rewards.md). What a shorter one loses is
+# lost for good, at every decision.
 USUAL_WAIT = 2000
 UNITS = {unit[0]: unit for unit in ("seconds", "minutes", "hours", "days", "weeks")}
 # A time such as "90m" or "1.5 days".
@@ -145,7 +196,7 @@ def read_limits(
     if not given.has("limits"):
         return None
     inner = given.inner(given.take("limits"), "limits")
-    inner.only((*_NUMBERS, "allowed"))
+    inner.only(KEYS["limits"])
     names, schema = actions.names or (), contexts.schema
     assert schema is not None
     floor, ceiling, share = (_numbers(inner, kind, names) for kind in ("floor", "ceiling", "share"))

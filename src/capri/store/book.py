@@ -11,8 +11,9 @@ been read whole has no source over the budget of its population.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
+from math import inf
 from typing import Any
 
 from capri.errors import BudgetError, ConfigurationError, StorageError
@@ -63,6 +64,18 @@ class Population:
     def period_at(self, seconds: float) -> str:
         """The period of a public time; empty where there is one for ever."""
         return datetime.fromtimestamp(seconds, UTC).strftime(PERIODS[self.period])
+
+    def period_ends(self, seconds: float) -> float:
+        """The public time at which the period of ``seconds`` is over."""
+        if self.period is None:
+            return inf
+        day = datetime.fromtimestamp(seconds, UTC)
+        day = day.replace(hour=0, minute=0, second=0, microsecond=0)
+        if self.period == "day":
+            return (day + timedelta(days=1)).timestamp()
+        if self.period == "month":
+            return (day.replace(day=1) + timedelta(days=32)).replace(day=1).timestamp()
+        return day.replace(year=day.year + 1, month=1, day=1).timestamp()
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,9 @@ from capri.store.codec import Played, unpacked
 from capri.store.rollback import check_newest, first_digest, unknown_store
 from capri.store.sql import SqlRepository
 from capri.store.sqlite import SqliteDatabase
+from capri.store.tables import VERSION, VERSION_TABLE
 from capri.store.transaction import Transaction
-from capri.store.view import LEARNT, OPEN, RELEASED, VERSION, VERSION_TABLE
+from capri.store.view import LEARNT, OPEN, RELEASED
 
 # Sealed values that are opened to see whether the key is theirs.
 _SAMPLE = 100

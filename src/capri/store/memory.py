@@ -15,18 +15,8 @@ from capri.errors import ConfigurationError
 from capri.store.codec import PlainCodec
 from capri.store.memory_rows import MemoryRows
 from capri.store.repository import Forgotten, OwnLock, Repository, drop_laws
-from capri.store.view import (
-    CLOSED,
-    LEARNT,
-    OPEN,
-    RELEASED,
-    TABLES,
-    WAITING,
-    Row,
-    Unit,
-    View,
-    read_view,
-)
+from capri.store.tables import TABLES, Row, Unit
+from capri.store.view import CLOSED, LEARNT, OPEN, RELEASED, WAITING, View, read_view
 from capri.streams import Streams
 
 Result = TypeVar("Result")
@@ -34,7 +24,7 @@ _PUBLIC = ("laws", "epochs", "segments", "catalogues", "operations", "history")
 
 
 class MemoryUnit:
-    """Public rows by the values of their keys: a :class:`~capri.store.view.Unit`."""
+    """Public rows by the values of their keys: a :class:`~capri.store.tables.Unit`."""
 
     def __init__(self) -> None:
         self.tables: dict[str, dict[Row, Row]] = {name: {} for name in _PUBLIC}

@@ -184,7 +184,7 @@ class OrganisationLedger:
             if unit.counter()[1] != self._at.generation:  # others were here, or are at it now
                 book = book.branch()
             generation = self._read_on(unit, book).generation
-            now = max(self._now(), book.at)
+            now = max(self.now(), book.at)
             for kind, record in build(book, now):
                 self.repository.note_operation(unit, generation, kind, record | {"at": now}, now)
                 generation += 1
@@ -195,7 +195,8 @@ class OrganisationLedger:
         if self.repository.rollback_guard is not None:
             self.repository.note()
 
-    def _now(self) -> float:
+    def now(self) -> float:
+        """Seconds since 1970, by the public clock."""
         return time() if self._clock is None else self._clock().timestamp()
 
     # -- populations ------------------------------------------------------------------------------
@@ -232,7 +233,7 @@ class OrganisationLedger:
         """
         book = self.look()
         found = book.population(population)
-        when = book.period(found, self._now()) if period is None else period
+        when = book.period(found, self.now()) if period is None else period
         return book.spent(found, when)
 
     def spent_by(
@@ -245,7 +246,7 @@ class OrganisationLedger:
         """
         book = self.look()
         found = book.population(population)
-        when = book.period(found, self._now()) if period is None else period
+        when = book.period(found, self.now()) if period is None else period
         own = {
             policy.ledger.reservation.source: policy.ledger.spent_by(user) for policy in policies
         }
@@ -257,7 +258,7 @@ class OrganisationLedger:
         """What a certificate says of a population: promised, reserved, by how many, how far."""
         book = self.look()
         found = book.population(population)
-        period = book.period(found, self._now())
+        period = book.period(found, self.now())
         held = book.held.get((found.name, period), {})
         return {
             "organisation": self.organisation,

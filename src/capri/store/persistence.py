@@ -11,9 +11,9 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from capri.epoch.course import Course
+from capri.epoch.learning_loop import LearningLoop
 from capri.epoch.problem import Problem
 from capri.epoch.rewards import RewardTerms
 from capri.epoch.storage import (
@@ -22,26 +22,28 @@ from capri.epoch.storage import (
     problem_arguments,
     problem_state,
     read_policy_file,
+    version_state,
     write_policy_file,
 )
 from capri.errors import BudgetError, ConfigurationError, PrivacyLeakWarning, StorageError
 from capri.files import digest_of
 from capri.learners.options import PracticalOptions
-from capri.learners.presets import Options
 from capri.learners.prior import Observed, stored_prior
 from capri.privacy.certificate import Certificate
 from capri.privacy.filters import Charge
 from capri.privacy.layout import Norm
 from capri.spaces import Actions, Contexts
 from capri.store.codec import packed, unpacked
-from capri.store.history import History, make_room, note_load
 from capri.store.memory import MemoryRepository
-from capri.store.repository import Repository, kept_version
+from capri.store.repository import Repository
 from capri.store.reservation import Joined, Reservation, check_ledger, joined_values
-from capri.store.rollback import Checkpoint, open_guard
+from capri.store.rollback import Checkpoint, History, make_room, note_load, open_guard
 from capri.store.sql import SqlRepository
 from capri.store.transaction import empty_store, open_database
 from capri.streams import Streams
+
+if TYPE_CHECKING:
+    from capri.learners.presets import Options
 
 Described = tuple[dict[str, Any], dict[str, Any]]
 # What a file or a store of an aggregator says that it holds; that of a curator says nothing.
@@ -66,7 +68,7 @@ class Configuration:
 
     horizon: int | None
     preset: str
-    options: Options
+    options: "Options"
     blocks: bool | None  # as it was asked for
     observed: Observed | None  # what is known beforehand
     joined: Joined | None = None  # whose ledger it is in, and of which population
@@ -157,6 +159,7 @@ def reserved(
             composition=problem.composition,
             contributions=problem.contributions,
         )
+        held.hold()
         held.require(repository.epoch_values("number"))
     except BaseException:
         repository.close()
@@ -165,11 +168,6 @@ def reserved(
 
 
 # -- stores --------------------------------------------------------------------------------------
-
-_WITHOUT_GUARD = (
-    "this store has a rollback guard and was opened without it: an older copy would not be "
-    "noticed, and release data again. Give rollback_guard="
-)
 
 
 def stored_settings(url: str, contexts: Contexts | None, ledger: object) -> dict[str, Any]:
@@ -220,7 +218,7 @@ def stored_now(url: str) -> tuple[dict[str, Any], Actions] | None:
 def open_store(
     url: str,
     described: Described,
-    course: Course,
+    learning: LearningLoop,
     streams: Streams,
     *,
     store_key: bytes | None,
@@ -239,8 +237,8 @@ def open_store(
         open_database(url), store_key, held, new_rollback_guard=new_rollback_guard
     )
     try:
-        course_values, arrays = course.state()
-        law = {"course": course_values, "plan_seconds": 0.0, "played": 0}, arrays
+        loop_values, arrays = learning.state()
+        law = {"course": loop_values, "plan_seconds": 0.0, "played": 0}, arrays
         values = {**described[0], "simulated": streams.simulated}, described[1]
         fill_or_check(repository, values, law, streams.state())
         repository.open(seen)
@@ -248,8 +246,6 @@ def open_store(
             streams.restore(repository.streams())
         if store_key is None and repository.database.exposure is not None:
             warnings.warn(repository.database.exposure, PrivacyLeakWarning, stacklevel=4)
-        if held is None and repository.has_guard():
-            warnings.warn(_WITHOUT_GUARD, PrivacyLeakWarning, stacklevel=4)
     except BaseException:
         repository.close()
         raise
@@ -384,21 +380,21 @@ class Saved:
     settings: dict[str, Any]
 
     def restored(
-        self, course: Course, repository: Repository, streams: Streams
-    ) -> tuple[Course, Repository]:
+        self, learning: LearningLoop, repository: Repository, streams: Streams
+    ) -> tuple[LearningLoop, Repository]:
         """What was learnt and what is kept, for a policy that was just built."""
         assert isinstance(repository, MemoryRepository)
         if streams.simulated:
             streams.restore(self.values["streams"])
-        actions = kept_version(course.learner.problem, repository.codec)
+        actions = version_state(learning.learner.problem)
         repository.restore(self.values["repository"], self.arrays, actions)
         head, arrays = repository.codec.unpack(
             repository.value("laws", "state", generation=repository.own_law)
         )
-        course.restore(head["course"], arrays, head["plan_seconds"])
+        learning.restore(head["course"], arrays, head["plan_seconds"])
         if not streams.simulated:  # of epochs under way the data so far are lost
-            course.learner.keep(repository.open_epoch)
-        return course, repository
+            learning.learner.keep(repository.open_epoch)
+        return learning, repository
 
     def history(self, *, take_over: bool) -> History:
         """The history that a private policy goes on with."""

@@ -28,6 +28,7 @@ from capri.store.postgres_connection import (
     open_connection,
     turned_away,
 )
+from capri.store.tables import TABLES, VERSION_TABLE
 from capri.store.transaction import (
     Database,
     Job,
@@ -36,7 +37,6 @@ from capri.store.transaction import (
     empty_store,
     run_jobs,
 )
-from capri.store.view import TABLES, VERSION_TABLE
 
 Result = TypeVar("Result")
 

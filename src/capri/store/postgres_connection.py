@@ -22,8 +22,8 @@ from psycopg import Connection, errors
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 
+from capri.store.tables import TABLES, Row
 from capri.store.transaction import COUNTER, Transaction
-from capri.store.view import TABLES, Row
 
 Result = TypeVar("Result")
 

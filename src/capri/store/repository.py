@@ -1,6 +1,6 @@
 """What an engine asks of the place where its state lives: arrays in memory, or a database.
 
-A unit of work is a function that is given its :class:`~capri.store.view.Unit`. All of its changes
+A unit of work is a function that is given its :class:`~capri.store.tables.Unit`. All of its changes
 are made together; it may be run again, so it touches nothing else. Public state (epochs, segments,
 laws, versions of the actions, operations) are rows that the unit selects and changes; what users
 did is in :class:`Rows`.
@@ -10,54 +10,22 @@ from _thread import RLock
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.epoch.decisions import DecisionIds
-from capri.epoch.limits import Limits
 from capri.epoch.modes import Operation
-from capri.epoch.plan import ScheduleTerms
-from capri.epoch.problem import Problem, with_actions
-from capri.epoch.rewards import RewardTerms
-from capri.epoch.storage import actions_from_state, actions_state
 from capri.privacy.budget import UserLimit
-from capri.spaces import FixedActions
 from capri.store.codec import REWARD_DIGEST, Codec, Played
 from capri.store.rollback import Checkpoint
-from capri.store.view import OPEN, WAITING, Unit, View
+from capri.store.tables import Unit
+from capri.store.view import OPEN, WAITING, View
 from capri.streams import Streams
 
 OwnUnit = TypeVar("OwnUnit")
 Result = TypeVar("Result")
-
-
-def kept_version(problem: Problem, codec: Codec) -> Any:
-    """What may change while a policy runs, as it is kept: actions, limits, rewards, schedule."""
-    values: dict[str, Any] = {"rewards": problem.rewards.to_dict()}
-    if problem.limits is not None:
-        values["limits"] = [problem.limits.to_dict(), problem.limits.declared]
-    if problem.schedule is not None:
-        values["schedule"] = asdict(problem.schedule)
-    if not isinstance(problem.actions, FixedActions):
-        return codec.pack(values)  # contexts bring their own
-    return codec.pack(values | actions_state(problem.actions), {"rows": problem.actions.rows})
-
-
-def problem_with(problem: Problem, kept: Any, codec: Codec) -> Problem:
-    """The problem in another version: the inverse of :func:`kept_version`."""
-    values, arrays = codec.unpack(kept)
-    limits, schedule = values.get("limits"), values.get("schedule")
-    renewed = replace(
-        problem,
-        rewards=RewardTerms.from_dict(values["rewards"]),
-        limits=None if limits is None else Limits.from_dict(*limits),
-        schedule=None if schedule is None else ScheduleTerms(**schedule),
-    )
-    if "rows" not in arrays:
-        return with_actions(renewed, problem.actions)
-    return with_actions(renewed, actions_from_state(values, arrays["rows"]))
 
 
 class OvertakenError(Exception):

@@ -1,9 +1,9 @@
 """What one source holds in an organisation's ledger: reserved, planned, released, in this order."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
-from math import ceil
+from math import ceil, inf
 from typing import Any, NamedTuple
 
 from capri.errors import BudgetError, ConfigurationError, StorageError
@@ -18,7 +18,7 @@ LEDGER = "CAPRI_LEDGER"
 
 
 class Reservation:
-    """What one source holds of its population.
+    """What one source holds of its population, in every period in which people come to it.
 
     ``source`` is its name for good, such as the id of its store; ``kind`` is "policy", "fleet" or
     "fit". ``composition`` and ``contributions`` of one person: as in
@@ -36,15 +36,22 @@ class Reservation:
         composition: float = 1.0,
         contributions: int = 1,
     ) -> None:
-        """Hold what a source may cost a person, or refuse it: before anything of it is opened.
-
-        The same source again holds the same once, in every period that it plans in.
-        """
+        """Nothing is held before :meth:`hold` or :meth:`plan`."""
         self.ledger, self.population, self.source = ledger, population, source
         self.charge, self._kind = charge, kind
         self._composition, self._contributions = composition, contributions
         self._noted = 0  # releases that the ledger knows of
-        ledger.append(lambda book, now: self._held(book, now, 0))
+        self._until = -inf  # the end of the last period that is held
+
+    def hold(self) -> None:
+        """Hold what the source may cost a person in the period of now, or refuse it.
+
+        Called before the source opens and before anybody's data are taken: no person is in a
+        source that does not hold its charge in the period in which they come. The same source
+        again holds the same once. Within a period the ledger is not asked again.
+        """
+        if self.ledger.now() >= self._until:
+            self._append(lambda book, now: self._held(book, now, 0))
 
     def __deepcopy__(self, memo: object) -> "Reservation":
         return self
@@ -52,6 +59,18 @@ class Reservation:
     def __reduce__(self) -> tuple[type[None], tuple[()]]:
         """A pickle reserves nothing: whoever goes on with it reserves anew."""
         return type(None), ()
+
+    def _append(self, build: Callable[[Book, float], Entries]) -> None:
+        """Write entries that hold the charge: once there, they do until the period ends."""
+        ends = self._until
+
+        def noted(book: Book, now: float) -> Entries:
+            nonlocal ends
+            ends = book.population(self.population).period_ends(now)
+            return build(book, now)
+
+        self.ledger.append(noted)
+        self._until = ends
 
     def _held(self, book: Book, now: float, coordinates: int) -> list[tuple[str, dict[str, Any]]]:
         """The entry that holds the charge in the period of now, where nothing does yet."""
@@ -95,7 +114,7 @@ class Reservation:
                 entries.append(("plan", self._described(event) | {"period": period}))
             return entries
 
-        self.ledger.append(build)
+        self._append(build)
         self._noted = len(releases)
 
     def release(self, released: Iterable[ReleaseEvent]) -> None:

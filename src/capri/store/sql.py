@@ -27,6 +27,7 @@ from capri.store.rollback import (
     recalled,
     remember,
     unknown_store,
+    warn_unguarded,
 )
 from capri.store.seal import SECRET_BYTES, Seal
 from capri.store.sql_rows import SqlRows
@@ -136,6 +137,8 @@ class SqlRepository(Repository):
             self._write_guarded(self.rollback_guard.kind, again=begun)
             self.note()
         self._new_rollback_guard = False
+        if self.rollback_guard is None and self.has_guard():
+            warn_unguarded(repr(self.database))
 
     def read_secrets(self) -> None:
         """Open what guards users, and change nothing anywhere."""

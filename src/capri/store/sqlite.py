@@ -25,6 +25,7 @@ from time import monotonic, sleep
 from typing import Any, TypeVar
 
 from capri.errors import AwayError, InDoubtError, StorageError
+from capri.store.tables import TABLES, VERSION_TABLE, Row
 from capri.store.transaction import (
     Database,
     Job,
@@ -33,7 +34,6 @@ from capri.store.transaction import (
     empty_store,
     run_jobs,
 )
-from capri.store.view import TABLES, VERSION_TABLE, Row
 
 Result = TypeVar("Result")
 

@@ -29,7 +29,7 @@ from capri.errors import (
     MissingExtraError,
     StorageError,
 )
-from capri.store.view import TABLES, VERSION, VERSION_TABLE, Row, statements
+from capri.store.tables import TABLES, VERSION, VERSION_TABLE, Row, statements
 
 Result = TypeVar("Result")
 
@@ -181,7 +181,7 @@ def _where(columns: Mapping[str, Any]) -> tuple[str, list[Any]]:
 
 
 class Transaction(ABC):
-    """One transaction that is under way: a :class:`~capri.store.view.Unit`, and plain SQL."""
+    """One transaction that is under way: a :class:`~capri.store.tables.Unit`, and plain SQL."""
 
     # -- public rows ------------------------------------------------------------------------------
 

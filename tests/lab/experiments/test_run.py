@@ -65,8 +65,8 @@ def test_worker_processes_give_the_same_records_with_one_blas_thread_each(
 
 def test_records_hold_what_the_simulation_measured(reference: list[dict[str, Any]]) -> None:
     from capri import Budget, Capri, ContextPool, simulate
-    from capri.environments import branin
     from capri.kernels import Matern
+    from capri_lab.surfaces import branin
 
     found = reference[4]
     assert (found["policy"], found["epsilon"], found["rounds"]) == ("capri-joint", 1.0, 60)

@@ -7,13 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from capri.environments import TabularEnvironment, branin
+from capri.environments import TabularEnvironment
 from capri.errors import ConfigurationError
 from capri.privacy.budget import Budget
 from capri_lab.experiments import Here, read_results, run_study, study_from_text
 from capri_lab.experiments.play import play
 from capri_lab.experiments.players import _with_wrong_law, build_player
 from capri_lab.experiments.worlds import build_world
+from capri_lab.surfaces import branin
 from small_studies import results_of, small
 
 TABLE = """\

@@ -37,10 +37,24 @@ from capri_lab.streams import CONTEXT_LAW, PUBLIC_ROWS
 
 PLAYER_NAMES = (CAPRI, *RIVAL_NAMES, BEST_FIXED)
 
-_KEYS = ("name", "label", "kernel", "lengthscale", "law_error", "epsilons", "options")
-_OF_PRIOR = ("public_rows", "rows_of")
-_OF_CAPRI = ("model", "preset", "reward_range", *_OF_PRIOR)
-_OF_LINEAR = ("features",)
+# Every key of a ``[[policies]]`` table, and what it takes: the reference is written from it.
+KEYS = {
+    "name": "`capri`, `uniform`, `best-fixed`, a rival of `capri-lab arena`, or `module:Class`.",
+    "label": "What tables and pictures call it; must differ between policies.",
+    "kernel": 'What it is told instead of the truth; of CAPRI also "auto" and "suggested".',
+    "lengthscale": "Of that kernel.",
+    "law_error": "It is told a context law at this total variation distance from the true one.",
+    "epsilons": "Its own, instead of those of the study.",
+    "options": "Of the preset of CAPRI, or of the class of a rival.",
+}
+OF_CAPRI = {
+    "model": '"joint", "local" (real devices and a real aggregator) or "shuffle".',
+    "preset": '"practical" or "paper".',
+    "reward_range": "The range of rewards that it is told.",
+    "public_rows": "How many public rows it is told beforehand.",
+    "rows_of": 'Where they come from: the "world", or its "opposite".',
+}
+OF_LINEAR = {"features": 'Of linear rivals: "kernel", "raw", "polynomial" or "fourier".'}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,14 +89,14 @@ class Player:
 
 def read_player(given: Given) -> Player:
     """A ``[[policies]]`` table."""
-    given.only(_KEYS + _OF_CAPRI + _OF_LINEAR)
+    given.only((*KEYS, *OF_CAPRI, *OF_LINEAR))
     name = given.take("name")
     if not (isinstance(name, str) and is_own(name)):
         name = given.word("name", PLAYER_NAMES)
     with given.at("name"):
         kind = kind_of(name)
     linear = kind is not None and kind.needs == "features"
-    given.only(_KEYS + (_OF_CAPRI if name == CAPRI else _OF_LINEAR if linear else ()))
+    given.only((*KEYS, *(OF_CAPRI if name == CAPRI else OF_LINEAR if linear else ())))
     settings: dict[str, Any] = {}
     label = name
     if kind is not None and is_own(name):

@@ -223,8 +223,9 @@ _NUMBERS = (
 def load_results(path: str | PathLike[str]) -> "pandas.DataFrame":
     """The results of a study, or of all studies in a folder, one row per cell.
 
-    ``docs/experiments.md`` lists the columns. Nested values (``world``, ``player``, ``epochs``,
-    ``active``, ``certificate``) are JSON texts; the regret curve is two columns of lists.
+    ``docs/howto/experiments.md`` lists the columns. Nested values (``world``, ``player``,
+    ``epochs``, ``active``, ``certificate``) are JSON texts; the regret curve is two columns
+    of lists.
     """
     need("load_results", "pandas", "pyarrow", extra="capri-lab[studies]")
     import pandas

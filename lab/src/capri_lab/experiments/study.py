@@ -21,8 +21,19 @@ from capri_lab.own import spelled
 
 _SHIPPED = resources.files("capri_lab") / "studies"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
-_KEYS = ("name", "title", "description", "rounds", "epsilons", "delta", "seeds", "code_version",
-         "environments", "policies")  # fmt: skip
+# Every key of a study, and what it takes: the reference is written from it.
+KEYS = {
+    "name": "Small letters, digits, `-` and `_`: the folder of results is called so.",
+    "title": "What the report calls it; the name where it is left out.",
+    "description": "Any text, shown in the report.",
+    "rounds": "Horizons: one number or a list.",
+    "epsilons": "Budgets to play private policies with; inf is no noise.",
+    "delta": "Of every budget; 1e-5 where it is left out.",
+    "seeds": "How many (0, 1, ...), or a list of numbers.",
+    "code_version": "true: a changed source of the package makes every cell new.",
+    "environments": "Tables `[[environments]]`: a table of results each.",
+    "policies": "Tables `[[policies]]`.",
+}
 
 
 @final
@@ -161,7 +172,7 @@ def shipped_studies() -> tuple[str, ...]:
 
 
 def _read(given: Given, text: str) -> Study:
-    given.only(_KEYS)
+    given.only(KEYS)
     name = given.text("name")
     if not _NAME.fullmatch(name):
         raise given.error(

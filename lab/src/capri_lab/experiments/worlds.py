@@ -15,13 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from capri.environments import (
-    ENVIRONMENT_NAMES,
-    Environment,
-    environment_by_name,
-    hartmann4,
-    random_rkhs,
-)
+from capri.environments import Environment, random_rkhs
 from capri.errors import ConfigurationError
 from capri.files import Given
 from capri.kernels import (
@@ -56,6 +50,7 @@ from capri_lab.environments import (
 )
 from capri_lab.own import digest, is_own, load, place_of
 from capri_lab.rivals import kind_of
+from capri_lab.surfaces import ENVIRONMENT_NAMES, environment_by_name, hartmann4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +96,7 @@ SETUPS: dict[str, tuple[Callable[..., Environment], Told]] = {
             noise=0.1,
             options={
                 "usca": {"explore": 50},  # one pick after all rounds
-                "capri-joint": {"norm_bound": 2.0},  # picked on these draws: see docs/rivals.md
+                "capri-joint": {"norm_bound": 2.0},  # picked on these draws
             },
         ),
     ),
@@ -197,11 +192,11 @@ def read_world(given: Given) -> World:
     """An ``[[environments]]`` table."""
     name = given.take("name")
     if not (isinstance(name, str) and is_own(name)):
-        given.only(key for each in WORLD_NAMES for key in _keys(each))
+        given.only(key for each in WORLD_NAMES for key in keys_of(each))
         name = given.word("name", WORLD_NAMES)
     with given.at("name"):
         allowed = _options(name)
-    given.only(_keys(name))
+    given.only(keys_of(name))
     label = given.text("label", name)
     kernel, lengthscale = None, None
     if name in _OF_KERNELS or is_own(name) or (name not in SETUPS and given.has("kernel")):
@@ -247,7 +242,7 @@ def _options(name: str) -> dict[str, Any]:
     }
 
 
-def _keys(name: str) -> tuple[str, ...]:
+def keys_of(name: str) -> tuple[str, ...]:
     """The keys that the table of an environment may have."""
     kernel = () if name in SETUPS else ("kernel", "lengthscale")
     source = (DIGEST,) if name == TABLE or is_own(name) else ()

@@ -11,7 +11,7 @@ from math import log
 from typing import Any
 
 from capri.checks import is_number
-from capri.errors import BudgetError, ConfigurationError
+from capri.errors import BudgetError, ConfigurationError, warn_of_leak
 from capri.privacy.budget import Budget, PrivacyModel, UserLimit
 from capri.privacy.certificate.beliefs import belief_table, in_words, likely
 from capri.privacy.certificate.document import Certificate, Declaration, filled, words
@@ -67,6 +67,12 @@ def certify_policy(
         *_kinds_of_noise(used, ledger, limit),
         *([] if ledger.events else ["unreleased"]),
     ]
+    if accounted and "forgetful" in kinds:
+        warn_of_leak(
+            "this policy counts users' contributions in memory: a crash forgets those since the "
+            "last save, and a user may use them once more. Its certificate names that as an "
+            "assumption; a policy with store= forgets none"
+        )
     factors = {Norm.L2: composition, Norm.L1: 1.0 if limit is None else float(limit.total)}
     scales = {norm: MECHANISMS[norm].scale(1.0, ledger.budget, 1, factors[norm]) for norm in used}
     return _certificate(
