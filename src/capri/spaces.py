@@ -180,17 +180,16 @@ class ContextPool(Contexts):
         ``ranges``: a (low, high) for each column, or a :class:`~capri.Schema`, whose levels take
         turns; where a missing cell is a value of its own, a tenth of them is missing. The same rows
         for everybody. As a law it says that all contexts come equally often, which nobody
-        believes: it is where learning the law begins. A curator's policy asks its first visits, in
-        private, who comes, and goes on with rows like them (docs/world.md).
+        believes: a curator's policy asks its first visits, in private, who comes instead.
 
         >>> ContextPool.from_ranges([(0, 1), (18, 98)], size=3).rows.round(2).tolist()
         [[0.25, 23.59], [0.01, 69.17], [0.76, 34.76]]
         """
         known = checked_ranges(ranges)
         rows = within(known, even_shares(whole("size", size), columns_of(known)))
-        schema = known if isinstance(known, Schema) else None
-        numbers = known if schema is None else [(0.0, 1.0)] * schema.dimension
-        return cls(rows, schema=schema, ranges=np.array(numbers))
+        if isinstance(known, Schema):
+            return cls(rows, schema=known, ranges=np.array([(0.0, 1.0)] * known.dimension))
+        return cls(rows, ranges=np.array(known))
 
     @staticmethod
     def _normalised(weights: object, count: int) -> FloatArray:

@@ -51,7 +51,7 @@ FOUR = [(-4, 4), (-4, 4), (-4, 4), (0, 10)]
 @pytest.mark.parametrize("budget", [None, BUDGET, capri.Budget(epsilon=2.0)], ids=str)
 def test_the_pool_is_like_those_who_come(budget: capri.Budget | None) -> None:
     asked = met(policy(FOUR, budget=budget), correlated(1))
-    known = asked._course.learner.known  # type: ignore[attr-defined]
+    known = asked._engine.learning.learner.known  # type: ignore[attr-defined]
     rows, weights = known.problem.contexts.rows, known.problem.contexts.weights
     made = rows[: len(rows) - 32]
     found = np.corrcoef(made[:, :3].T)
@@ -155,7 +155,7 @@ def test_records_with_levels_and_missing_cells() -> None:
     assert age.missing == pytest.approx(0.3, abs=0.1)
     assert dict(plan.levels)["free"] == pytest.approx(0.5, abs=0.1)
     assert dict(plan.levels)["unknown"] == pytest.approx(0.3, abs=0.1)
-    rows = asked._course.learner.known.problem.contexts.rows[:1000]  # type: ignore[attr-defined]
+    rows = asked._engine.learning.learner.known.problem.contexts.rows[:1000]  # type: ignore[attr-defined]
     names = asked.contexts.schema.features  # type: ignore[union-attr]
     made = dict(zip(names, rows.T, strict=True))
     assert made["plan = pro"].mean() == pytest.approx(0.2, abs=0.1)

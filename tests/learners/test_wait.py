@@ -86,5 +86,5 @@ def test_rates_are_read_from_cells_of_missing_users() -> None:
     rates = Rates().after(release)  # type: ignore[arg-type]
     assert rates.short / rates.short_precision == pytest.approx(0.6)
     silent = histogram_layout(cells=3, length=400, budget=capri.Budget(50.0))
-    release.plan.layout, release.vector = silent, np.zeros(silent.coordinates)
+    release.plan.asked, release.vector = silent, np.zeros(silent.coordinates)
     assert Rates().after(release) == Rates()  # type: ignore[arg-type]

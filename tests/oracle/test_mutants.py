@@ -21,7 +21,7 @@ from capri.joint.rewards import Rewards
 from capri.learners.crowd import Crowd
 from capri.privacy import gate
 from capri.privacy.gate import Gate
-from capri.privacy.moments import CountLayout
+from capri.privacy.pairs import CountLayout
 from capri.store.memory import MemoryRepository
 from capri.store.memory_rows import MemoryRows
 from epochs_inside import epochs_inside

@@ -26,9 +26,9 @@ from capri.privacy.gate import Gate, noised
 from capri.privacy.histogram import histogram_layout
 from capri.privacy.layout import MECHANISMS, Layout, Norm
 from capri.privacy.ledger import Ledger
-from capri.privacy.moments import CountLayout, moment_layout
+from capri.privacy.moments import moment_layout
 from capri.privacy.noise import NoiseSource, SecureNoise, SimulatedNoise
-from capri.privacy.pairs import PairLayout
+from capri.privacy.pairs import CountLayout, PairLayout
 from capri.privacy.products import ProductLayout
 from capri.privacy.projection import integer_projection
 from capri.privacy.sphere import sphere

@@ -23,8 +23,8 @@ from capri.privacy import sphere as spheres
 from capri.privacy.budget import Budget, UserLimit
 from capri.privacy.histogram import CornerLayout, HistogramLayout
 from capri.privacy.ledger import Ledger
-from capri.privacy.moments import CountLayout, MomentLayout
-from capri.privacy.pairs import PairLayout
+from capri.privacy.moments import MomentLayout
+from capri.privacy.pairs import CountLayout, PairLayout
 from capri.privacy.products import ProductLayout
 from capri.privacy.projection import IntegerProjection
 from capri.privacy.shuffle import Shuffle

@@ -23,8 +23,7 @@ from capri.features import Function, ProjectedFeatures
 from capri.files import html_table, text_table
 from capri.privacy.histogram import HistogramLayout
 from capri.privacy.ledger import ReleaseEvent
-from capri.privacy.moments import CountLayout
-from capri.privacy.pairs import PairLayout
+from capri.privacy.pairs import CountLayout, PairLayout
 from capri.privacy.products import ProductLayout
 from capri.privacy.sphere import Sphere
 from capri.privacy.vector import VectorLayout

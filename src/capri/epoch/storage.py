@@ -34,8 +34,7 @@ from capri.partition import CellFeatures
 from capri.privacy.budget import Budget
 from capri.privacy.histogram import HistogramLayout
 from capri.privacy.layout import Norm
-from capri.privacy.moments import CountLayout
-from capri.privacy.pairs import PairLayout
+from capri.privacy.pairs import CountLayout, PairLayout
 from capri.privacy.products import ProductLayout
 from capri.privacy.projection import IntegerProjection
 from capri.privacy.shuffle import Shuffle

@@ -25,8 +25,7 @@ from capri.epoch.plan import EpochPlan, Release, Schedule
 from capri.epoch.problem import Problem
 from capri.learners.copula import cut_share, denoised, levels_of, on_simplex, quantiles
 from capri.privacy.layout import Norm
-from capri.privacy.moments import CountLayout
-from capri.privacy.pairs import MOST_SCORES, PairLayout
+from capri.privacy.pairs import MOST_SCORES, CountLayout, PairLayout
 from capri.spaces import ContextPool, Contexts, FixedActions
 
 _AnyLayout = TypeVar("_AnyLayout", CountLayout, PairLayout)

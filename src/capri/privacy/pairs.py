@@ -1,4 +1,4 @@
-"""How columns go together: products of the scores of a row, two columns at a time.
+"""What a row tells of its columns: a cell of each, or products of scores of two at a time.
 
 A row has ``m`` scores ``z`` and sends ``x_i x_j`` for ``i < j``, with ``x`` the integers nearest to
 ``U z / max(|z|, r)``; their squares add up to at most ``L^2``, else the row is emptied. Then
@@ -91,3 +91,60 @@ class PairLayout(Layout):
         """The sum of :meth:`messages`, without making them one by one."""
         rows = self.rounded(features, clip_norm)
         return np.asarray((rows.T @ rows)[np.triu_indices(self.scores, 1)])
+
+
+# What a count of 1 is in integers: wide enough a grid for the noise of any budget in use.
+_COUNTED = 1 << 26
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountLayout(Layout):
+    """How often each cell of each column occurs; ``cells`` says how many cells each column has.
+
+    A row has one cell ``q_j`` of the ``Q_j`` of every column and sends ``L e_{q_1}, ...,
+    L e_{q_d}``;
+    a row that is not made of cells sends 0. Two rows that share no cell are the farthest apart,
+
+        |m - m'|_2^2 <= 2 d L^2,    |m - m'|_1 <= 2 d L,
+
+    however fine the cells are.
+    """
+
+    cells: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not self.cells or min(self.cells) < 1:
+            raise ConfigurationError("every column needs a cell, and there must be a column")
+
+    @cached_property
+    def blocks(self) -> Mapping[str, Block]:
+        """One block: all counts have the same noise."""
+        return consecutive({"counts": (sum(self.cells), Fraction(1), _COUNTED, float(_COUNTED))})
+
+    @property
+    def diameter_squared(self) -> int:
+        """``2 d L^2``, and in L1 ``(2 d L)^2``."""
+        twice = 2 * len(self.cells)
+        return (twice * _COUNTED) ** 2 if self.norm is Norm.L1 else twice * _COUNTED**2
+
+    def noise_scale(self, bound: float) -> float:
+        """Deviation of the noise on a count, whatever values are bounded by."""
+        return self.deviation("counts")
+
+    def _places(self, cells: FloatArray) -> IntArray:
+        """The place of every cell in a message; -1 for all of a row that has one elsewhere."""
+        good = ((cells >= 0) & (cells < np.array(self.cells))).all(axis=1, keepdims=True)
+        starts = np.concatenate([[0], np.cumsum(self.cells)[:-1]])
+        return np.where(good, np.where(good, cells, 0).astype(np.int64) + starts, -1)
+
+    def messages(self, features: FloatArray, values: FloatArray, **bounds: float) -> IntArray:
+        """The message of each row of cells; ``values`` are not told."""
+        units = np.zeros((len(features), self.coordinates + 1), dtype=np.int64)
+        np.put_along_axis(units, self._places(features), _COUNTED, axis=1)
+        return units[:, :-1]  # rows without cells wrote into the last
+
+    def total(self, features: FloatArray, values: FloatArray, **bounds: float) -> IntArray:
+        """The sum of :meth:`messages`, without making them one by one."""
+        places = self._places(features)
+        counted = np.bincount(places[places >= 0], minlength=self.coordinates)
+        return counted.astype(np.int64) * _COUNTED

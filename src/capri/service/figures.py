@@ -13,7 +13,6 @@ import numpy as np
 from capri.epoch.plan import Notice
 from capri.errors import CapriError
 from capri.files import json_values
-from capri.joint.policy import Capri
 from capri.local.aggregator import LocalCapri
 from capri.service.monitoring import released_alarms
 from capri.spaces import ContextPool, FixedActions
@@ -193,7 +192,7 @@ class Figures:
             except CapriError:  # the preset of the paper believes in one kernel
                 return None
             told = {"headline": found.headline, "facts": list(found.facts)}
-            if isinstance(self._policy, Capri):
+            if hasattr(self._policy, "crowd"):  # an aggregator asks nobody
                 told["who_comes"] = self._policy.crowd().to_dict()
             return found.to_dict() | told
 
