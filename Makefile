@@ -17,6 +17,10 @@ WITHOUT_REQUIREMENTS := lifelines obp jax-privacy
 # Tests start a hundred processes: none of them shall compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 .DELETE_ON_ERROR:
+# The last bits of a product differ between kinds of processors, and with them the path of a seeded run.
+ifeq ($(shell uname -m),x86_64)
+test coverage audit: export OPENBLAS_CORETYPE = Haswell
+endif
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

@@ -7,8 +7,9 @@ keep-alive connections, contexts outside of the pool. Beside it a bare endpoint 
 same server that parses a JSON body and makes one insert durable, many of them in one
 commit: the least that any such service does. The two are interleaved and medians count.
 
-Batches: items a second in lists of 100. Postgres: processor time per decision, client's, server's
-and workers' together but for the load generator, with one worker and with two. Closing: the slowest
+Batches: items a second in lists of 100. Postgres: the same with two workers of each on one server
+whose disk is waited for, also while epochs turn; processor time is that of workers and server
+together. Closing: the slowest
 decision while an epoch of 2,000 contexts and 500 actions is released and the next one planned.
 """
 
@@ -17,6 +18,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -24,6 +26,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 from statistics import median
@@ -34,7 +37,6 @@ HERE = Path(__file__).resolve()
 sys.path.append(str(HERE.parents[1] / "tests"))
 
 import numpy as np  # noqa: E402
-from lock_waits import LockWaits  # noqa: E402
 
 CONNECTIONS = 32
 BATCH = 100
@@ -67,7 +69,34 @@ def write_policy(folder: Path, options: str = "first_epoch = 10000000", **parts:
     return path
 
 
-def bare(port: int, file: str) -> None:
+def durable(store: str) -> Callable[[list[bytes]], list[Any]]:
+    """Rows of a table in one commit, by one statement: nothing that stores them does less."""
+    if store.startswith("postgresql:"):
+        import psycopg
+
+        server = psycopg.connect(store, autocommit=True, prepare_threshold=1)
+        server.execute("SET synchronous_commit = on")
+
+        def into_server(bodies: list[bytes]) -> list[Any]:
+            server.execute("INSERT INTO rows (body) SELECT unnest(%b::bytea[])", (bodies,))
+            return bodies
+
+        return into_server
+    connection = sqlite3.connect(store, isolation_level=None, check_same_thread=False)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("CREATE TABLE rows (number INTEGER PRIMARY KEY, body BLOB)")
+
+    def into_file(bodies: list[bytes]) -> list[Any]:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.executemany("INSERT INTO rows (body) VALUES (?)", [(each,) for each in bodies])
+        connection.execute("COMMIT")
+        return bodies
+
+    return into_file
+
+
+def bare(store: str, listening: socket.socket) -> None:
     """The bare endpoint: parse, insert with others in one commit, answer."""
     import msgspec
     import uvicorn
@@ -80,17 +109,7 @@ def bare(port: int, file: str) -> None:
     from capri.service.batch import MicroBatcher
 
     sys.setswitchinterval(0.0005)
-    connection = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("CREATE TABLE rows (number INTEGER PRIMARY KEY, body BLOB)")
-
-    def insert(bodies: list[bytes]) -> list[Any]:
-        connection.execute("BEGIN IMMEDIATE")
-        connection.executemany("INSERT INTO rows (body) VALUES (?)", [(each,) for each in bodies])
-        connection.execute("COMMIT")
-        return bodies
-
+    insert = durable(store)
     batchers: list[MicroBatcher] = []
 
     async def endpoint(request: Request) -> Response:
@@ -102,14 +121,26 @@ def bare(port: int, file: str) -> None:
         return Response(b'{"status":"stored"}', media_type="application/json")
 
     app = Starlette(routes=[Route("/insert", endpoint, methods=["POST"])])
-    uvicorn.run(app, port=port, log_level="error", access_log=False, http="httptools", ws="none")
+    how: dict[str, Any] = {"log_level": "error", "access_log": False, "http": "httptools"}
+    uvicorn.Server(uvicorn.Config(app, ws="none", **how)).run(sockets=[listening])
+
+
+def serve_bare(port: int, store: str, workers: int) -> None:
+    """One process, or several that share a socket as those of the service do."""
+    from capri.service.server import _listen, supervise
+
+    listening = _listen("127.0.0.1", port)
+    if workers == 1:
+        bare(store, listening)
+    else:
+        supervise(partial(bare, store), listening, workers)
 
 
 @contextmanager
 def running(command: list[str], port: int, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
     """A server process, from its first answer on."""
     paths = [str(HERE.parents[1] / "src"), os.environ.get("PYTHONPATH", "")]
-    path = os.pathsep.join([environment.pop("MORE_PATH", ""), *paths]).strip(os.pathsep)
+    path = os.pathsep.join(paths).strip(os.pathsep)
     process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path, **environment})
     try:
         asyncio.run(_answering(port, process))
@@ -370,45 +401,74 @@ def at_rest(pid: int) -> None:
 
 
 def postgres(seconds: float, turns: int) -> dict[str, float]:
-    """Processor time per decision with one worker and with two, and waits for locks."""
+    """Two workers on Postgres, its disk waited for, against two of the bare endpoint on the same.
+
+    Once with an epoch that does not end, once with epochs of some thousand decisions, which turn
+    all the time.
+    """
+    import psycopg
+
     from postgres_server import PostgresServer
 
-    figures: dict[int, list[float]] = {1: [], 2: []}
-    locks: list[dict[str, float]] = []
-    with PostgresServer() as server, tempfile.TemporaryDirectory() as folder:
-        samples = Path(folder) / "samples"
-        samples.mkdir()
-        sampled = {"CAPRI_SAMPLES": str(samples), "MORE_PATH": str(HERE.parent / "sampled")}
-        file = write_policy(Path(folder))
-        key = key_beside(file)
+    found: dict[str, float] = {}
+    kinds = {"": "first_epoch = 10000000", ", epochs turning": "first_epoch = 4000"}
+    with (
+        PostgresServer(fsync="on", full_page_writes="on") as server,
+        tempfile.TemporaryDirectory() as folder,
+        server.database() as plain,
+    ):
+        with psycopg.connect(plain, autocommit=True) as connection:
+            connection.execute("CREATE TABLE rows (number bigserial PRIMARY KEY, body bytea)")
         assert server._process is not None
-        for _ in range(turns):
-            for workers in (1, 2):
+        bare_command = [sys.executable, str(HERE), "--bare", plain, "--port", "8118"]
+        with running([*bare_command, "--workers", "2"], 8118) as other:
+            at_rest(other.pid)
+            for said, options in kinds.items():
+                file = write_policy(Path(folder), options)
+                key = key_beside(file)
                 with server.database() as url:
-                    command = service(file, 8119, "--workers", str(workers))
-                    with running(command, 8119, CAPRI_STORE=url, **sampled) as process:
-                        at_rest(process.pid)
-                        load(8119, "/v1/decisions", key, contexts(0), 1.0, CONNECTIONS)
-                        pids = [process.pid, server._process.pid]
-                        before = processor_time(pids)
-                        with LockWaits(url, samples) as waits:
-                            _, latencies, _ = load(
-                                8119, "/v1/decisions", key, contexts(1), seconds, CONNECTIONS
-                            )
-                        used = processor_time(pids) - before
-                        figures[workers].append(1e3 * used / len(latencies))
-                        if workers == 2:
-                            locks.append(waits.shares)
-    one, two = median(figures[1]), median(figures[2])
-    return {
-        "one worker, processor ms a decision": one,
-        "two workers, processor ms a decision": two,
-        "two / one": two / one,
-        **{
-            f"two workers, % of time {what}": median(100 * each[what] for each in locks)
-            for what in locks[0]
-        },
-    }
+                    command = service(file, 8119, "--workers", "2")
+                    with running(command, 8119, CAPRI_STORE=url) as own:
+                        at_rest(own.pid)
+                        calls = {
+                            "bare": (other, 8118, "/insert", ""),
+                            "decisions": (own, 8119, "/v1/decisions", key),
+                        }
+                        for _, *where in calls.values():
+                            load(*where, contexts(0), 1.0, CONNECTIONS)
+                        found |= compared(calls, server._process.pid, seconds, turns, said)
+    return found
+
+
+def compared(
+    calls: dict[str, tuple[Any, ...]], server: int, seconds: float, turns: int, said: str
+) -> dict[str, float]:
+    """Slices of two loads that lie beside each other: a machine has moods."""
+    figures: dict[str, list[float]] = {}
+    epochs: set[int] = set()
+    for turn in range(turns):
+        for name, (process, *where) in calls.items():
+            pids = [process.pid, server]
+            before = processor_time(pids)
+            rate, latencies, answers = load(*where, contexts(turn), seconds, CONNECTIONS)
+            used = processor_time(pids) - before
+            epochs |= {json.loads(each).get("epoch", 0) for each in answers}
+            for what, value in (
+                ("a second", rate),
+                ("p99 ms", 1000 * p99(latencies)),
+                ("slowest ms", 1000 * max(latencies)),
+                ("processor us", 1e6 * used / len(latencies)),
+            ):
+                figures.setdefault(f"{name}{said}, {what}", []).append(value)
+    found = {name: median(values) for name, values in figures.items()}
+    found[f"decisions{said}, slowest ms"] = max(figures[f"decisions{said}, slowest ms"])
+    found[f"epochs{said}"] = len(epochs - {0})
+    for what in ("a second", "p99 ms", "processor us"):
+        pairs = zip(
+            figures[f"decisions{said}, {what}"], figures[f"bare{said}, {what}"], strict=True
+        )
+        found[f"decisions / bare{said}, {what}"] = median(a / b for a, b in pairs)
+    return found
 
 
 def closing(seconds: float) -> dict[str, float]:
@@ -444,15 +504,16 @@ def main() -> None:
     parser.add_argument("--only", choices=("singles", "postgres", "closing"))
     parser.add_argument("--bare", help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--workers", type=int, default=1, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.bare is not None:
-        bare(options.port, options.bare)
+        serve_bare(options.port, options.bare, options.workers)
         return
     figures: dict[str, Any] = {}
     if options.only in (None, "singles"):
         figures |= inside(options.seconds) | singles(options.seconds, options.turns)
     if options.only in (None, "postgres"):
-        figures |= postgres(4 * options.seconds, (options.turns + 2) // 3)
+        figures |= postgres(4 * options.seconds, options.turns)
     if options.only in (None, "closing"):
         figures |= closing(60 * options.seconds)
     for name, value in figures.items():

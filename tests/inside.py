@@ -61,7 +61,7 @@ class Inside:
             "headers": [
                 (b"host", b"localhost"),
                 (b"content-type", b"application/json"),
-                (b"x-request-id", b"0" * 16),  # else one is drawn, by whoever asks
+                (b"x-request-id", b"0" * 16),
             ],
         }
         reply, parts = Reply(), [] if data is None else [data]

@@ -253,7 +253,7 @@ def test_demo_draws_and_says_what_one_sees(tmp_path: Path) -> None:
     assert picture.endswith(b"IEND\xaeB`\x82")
     said = " ".join(outcome.stdout.split())
     assert "Simulation, no privacy claim" in said
-    assert "No better than uniform play: CAPRI joint, CAPRI local and CAPRI non-private" in said
+    assert "No better than uniform play: CAPRI joint at epsilon" in said
     assert "(4, 1e-05), noise" in said  # the paper's local form, not devices
     assert "nothing was eliminated" in said
     assert f"Picture: {path}" in outcome.stdout
@@ -301,10 +301,10 @@ def test_the_finding_follows_the_records() -> None:
         "; nothing was eliminated, as an action must trail by 4 x width, "
         "never below 1,200, and rewards span 2"
     )
-    assert finding([winner], 2.0) == "Less regret than uniform play: winner 75%."
+    assert finding([winner], 2.0) == "Less regret than uniform play: winner (75%)."
     assert finding([idle], 2.0) == f"No better than uniform play: idle{reason}."
     assert finding([winner, idle], 2.0) == (
-        f"Less regret than uniform play: winner 75%. No better than uniform play: idle{reason}."
+        f"Less regret than uniform play: winner (75%). No better than uniform play: idle{reason}."
     )
     unlucky = a_run("unlucky", 1.3, 0.5, 0.1)
     assert finding([unlucky], 2.0) == "No better than uniform play: unlucky."

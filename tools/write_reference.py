@@ -6,6 +6,7 @@ What the code does not describe is an error here, so nothing public stays withou
 
 from collections.abc import Iterator
 from dataclasses import fields
+from inspect import cleandoc
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -134,7 +135,8 @@ def endpoints(document: dict[str, Any]) -> str:
             parts.append(f"Answer: {_kinds(told['responses']['200'].get('content', {}))}.\n")
     parts.append("## Messages\n")
     for name, schema in document["components"]["schemas"].items():
-        parts.append(f"### `{name}`\n\n{schema.get('description', '')}\n")
+        told = cleandoc(schema.get("description", "")).replace("``", "`")
+        parts.append(f"### `{name}`\n\n{told}\n")
         parts += _fields(schema)
     parts.append("## Refusals\n\n| status | meaning |\n| --- | --- |")
     refusals = next(iter(document["paths"].values()))

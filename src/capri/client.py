@@ -183,6 +183,10 @@ class Client:
         """What was promised and spent."""
         return dict(self._ask("GET", "/v1/ledger"))
 
+    def figure(self, name: str) -> Any:
+        """What is read at ``/v1/`` and a name, such as ``"worth"``."""
+        return self._ask("GET", f"/v1/{name}")
+
     def certificate(self) -> dict[str, Any]:
         """The certificate, as JSON has it."""
         return dict(self._ask("GET", "/v1/certificate"))

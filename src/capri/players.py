@@ -120,6 +120,11 @@ class ContestRun:
         return self.label if self.epsilon is None else f"{self.label}, epsilon {self.epsilon:g}"
 
     @property
+    def told_label(self) -> str:
+        """The same within a sentence: no regret is told without its epsilon."""
+        return self.full_label.replace(", epsilon", " at epsilon")
+
+    @property
     def active_share(self) -> float | None:
         """Share of pairs still in play at the end; None for a policy without epochs."""
         return self.result.epochs[-1].active_share if self.result.epochs else None
@@ -233,10 +238,10 @@ def finding(runs: Sequence[ContestRun], reward_range: float) -> str:
     alike = [run for run in learners if run not in better]
     parts = []
     if better:
-        cuts = [f"{run.label} {1 - run.result.ratio:.0%}" for run in better]
+        cuts = [f"{run.told_label} ({1 - run.result.ratio:.0%})" for run in better]
         parts.append(f"Less regret than uniform play: {_listed(cuts)}")
     if alike:
-        names = _listed([run.label for run in alike])
+        names = _listed([run.told_label for run in alike])
         parts.append(f"No better than uniform play: {names}{_reason(alike, reward_range)}")
     return ". ".join(parts) + "."
 

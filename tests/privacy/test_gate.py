@@ -5,6 +5,7 @@ Distances are squared, in exact fractions, and in the norm of the noise: a block
 
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -165,6 +166,14 @@ def test_two_scores_attain_the_diameter_of_pairs_in_l1() -> None:
     left, right = layout.messages(np.array([[1.0, 1.0], [1.0, -1.0]]), np.zeros(2))
     found = float(squared_distance(layout, left, right) / layout.diameter_squared)
     assert found == pytest.approx(1, rel=1e-3)
+
+
+def test_diameter_is_rounded_up() -> None:
+    """Roots of whole numbers are irrational: a pure epsilon is compared with no less than them."""
+    for columns in range(1, 60):
+        layout = CountLayout(cells=(2,) * columns)
+        assert Fraction(layout.diameter) ** 2 >= layout.diameter_squared
+        assert Fraction(np.nextafter(layout.diameter, 0)) ** 2 < layout.diameter_squared
 
 
 @pytest.mark.parametrize("name", LAYOUTS)

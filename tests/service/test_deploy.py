@@ -149,6 +149,40 @@ def test_the_unit_is_hardened() -> None:
     assert float(found[1]) < 3
 
 
+LINTERS = {
+    "promtool": ["check", "rules", str(DEPLOY / "alerts.yml")],
+    "caddy": ["validate", "--adapter", "caddyfile", "--config", str(DEPLOY / "Caddyfile")],
+    "docker": ["compose", "--file", str(DEPLOY / "compose.yml"), "config", "--quiet"],
+}
+
+
+@pytest.mark.parametrize("tool", LINTERS)
+def test_examples_pass_the_linters_of_this_machine(tool: str) -> None:
+    """Those of their own makers, where they are installed."""
+    program = shutil.which(tool)
+    if program is None:
+        pytest.skip(f"{tool} is not on this machine")
+    if (
+        tool == "docker"
+        and subprocess.run(["docker", "compose", "version"], check=False).returncode
+    ):
+        pytest.skip("docker has no compose on this machine")
+    done = subprocess.run([program, *LINTERS[tool]], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_example_of_kubernetes_is_what_kubernetes_takes() -> None:
+    linter = pytest.importorskip("kubernetes_validate")
+    kinds = []
+    for document in yaml.safe_load_all((DEPLOY / "kubernetes.yml").read_text()):
+        linter.validate(document, linter.latest_version(), strict=True)
+        kinds.append(document["kind"])
+    assert kinds == ["Deployment", "Service", "PodDisruptionBudget"]
+    document["spec"]["maxUnavailble"] = 1  # misspelled
+    with pytest.raises(linter.ValidationError):
+        linter.validate(document, linter.latest_version(), strict=True)
+
+
 def test_examples_of_containers_hold_together() -> None:
     """Options and variables that there are, ports and names that fit each other, and no secret."""
     compose = yaml.safe_load((DEPLOY / "compose.yml").read_text())

@@ -93,3 +93,21 @@ def test_large_bodies_have_a_rate_of_their_own(folder: Path) -> None:
                 assert (await shop.ask("/v1/decisions", {"context": SOMEBODY})).status == 200
 
     run(test)
+
+
+def test_lists_of_usual_items_count_for_no_bytes_however_long(folder: Path) -> None:
+    """Whether the next list of a key is refused does not follow from the sizes of this one."""
+    usual = [{"context": SOMEBODY, "key": f"{number:0100d}"} for number in range(600)]
+    assert len(json.dumps(usual)) > LARGE
+
+    async def test() -> None:
+        limits = ServiceLimits(answer_seconds=1e9, rate_bytes=1.0)
+        async with inside(policy_at(folder), limits) as shop:
+            for _ in range(3):
+                assert (await shop.ask("/v1/decisions:batch", usual)).status == 200
+            strange = [{"context": SOMEBODY | STRANGE}]
+            assert (await shop.ask("/v1/decisions:batch", strange)).status == 200
+            assert (await shop.ask("/v1/decisions:batch", usual)).status == 429
+            assert (await shop.ask("/v1/decisions:batch", usual[:9])).status == 200
+
+    run(test)

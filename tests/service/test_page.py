@@ -14,6 +14,7 @@ import pytest
 import capri
 from browser import Browser, find_browser
 from capri.service.auth import add_key
+from capri.service.worth import one_page
 from memory import MEMORY
 from service_process import PATIENT, Running
 from waiting import PATIENCE, eventually
@@ -24,6 +25,7 @@ pytestmark = pytest.mark.skipif(
     PROGRAM is None,
     reason="no browser: run tools/install_browser.sh, or name one in CAPRI_BROWSER",
 )
+CONTRAST = Path(__file__).with_name("contrast.js")
 HOSTILE = "<img src=x onerror=alert(1)>"
 
 
@@ -202,12 +204,64 @@ def test_nothing_is_cut_off(browser: Browser, width: int) -> None:
     browser.look(width=width, height=844, phone=True)
     browser.settle()
     assert browser.run("document.documentElement.scrollWidth") <= width
+    cut = "e.clientWidth && e.scrollWidth > e.clientWidth + 1"
+    listed = f"[...document.querySelectorAll('#main *')].filter(e => {cut})"
+    assert browser.run(f"{listed}.map(e => e.tagName + e.textContent.slice(0, 40))") == []
     sizes = browser.run(
         "[...document.querySelectorAll('td, p, .label')]"
         ".map(e => parseFloat(getComputedStyle(e).fontSize))"
     )
     assert min(sizes) >= 11
     browser.look(width=1280, height=1000)
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_every_text_stands_out_from_what_is_behind_it(
+    browser: Browser, width: int, dark: bool
+) -> None:
+    browser.look(width=width, height=900, phone=width < 600, dark=dark)
+    browser.settle()
+    ratio, text, seen = browser.run(CONTRAST.read_text())
+    browser.look(width=1280, height=1000)
+    assert seen > 60
+    assert ratio >= 4.5, text
+
+
+def test_what_it_is_worth_and_who_gets_what(browser: Browser, shop: Running) -> None:
+    told = shop.get("/v1/worth")
+    rows = browser.run("[...document.querySelectorAll('#worth td.name')].map(e => e.textContent)")
+    assert rows == [each["against"] for each in told["lifts"]]
+    assert rows[0] == "uniform play"
+    assert "95 %" in browser.run("document.getElementById('worth-note').textContent")
+    cells = browser.run("[...document.querySelectorAll('#map td b')].map(e => e.textContent)")
+    found = [cell["action"] for row in told["map"]["cells"] for cell in row if cell]
+    assert cells == found
+    assert set(cells) <= set(shop.get("/v1/policy")["actions"])
+
+
+def test_a_page_that_was_kept_says_the_same_and_asks_nobody(
+    browser: Browser, shop: Running, tmp_path: Path
+) -> None:
+    """One file for who has no key: no request leaves it, and names stay names."""
+    with capri.Client(shop.url, shop.key, timeout=PATIENCE) as client:
+        page = one_page(client.figure)
+    file = tmp_path / "report.html"
+    file.write_bytes(page)
+    estimates = "[...document.querySelectorAll('#actions td.name')].map(e => e.textContent)"
+    lifts = "document.getElementById('worth').textContent"
+    shown = browser.run(estimates), browser.run(lifts)
+    browser.requests.clear()
+    browser.open(file.as_uri())
+    await_page(browser)
+    assert (browser.run(estimates), browser.run(lifts)) == shown
+    assert browser.run("document.querySelectorAll('#main img').length") == 0
+    assert browser.run("document.getElementById('inside').hidden") is True
+    assert "Kept on" in browser.run("document.getElementById('stamp').textContent")
+    assert all(request.startswith(file.as_uri()) for request in browser.requests)
+    browser.requests.clear()
+    assert shop.key is not None
+    assert shop.key.encode() not in page
 
 
 def test_dark_is_dark(browser: Browser) -> None:

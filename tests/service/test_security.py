@@ -19,8 +19,8 @@ import capri
 from capri.errors import ConfigurationError
 from capri.service.app import ROUTES
 from capri.service.auth import KeyRing, add_key, digest_of, read_keys
-from capri.service.logs import log_to_standard_error, tell_warning
 from capri.service.server import Start, serve
+from capri.service.telemetry import log_to_standard_error, tell_warning
 from service_process import PATIENT, SOMEBODY, Running, service
 from waiting import PATIENCE, eventually
 

@@ -33,12 +33,13 @@ class Interrupted:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._connection, name)
 
-    def execute(self, sql: str, *values: Any) -> Any:
-        self._left -= sql.endswith("COMMIT")
-        if not sql.endswith("COMMIT") or self._left:
-            return self._connection.execute(sql, *values)
+    def execute(self, sql: str, *values: Any, **how: Any) -> Any:
+        commits = sql.endswith("COMMIT") or "capri_fill" in sql
+        self._left -= commits
+        if not commits or self._left:
+            return self._connection.execute(sql, *values, **how)
         self._before()
-        result = self._connection.execute(sql, *values)
+        result = self._connection.execute(sql, *values, **how)
         self._after()
         return self._connection.execute("SELECT 1") if self._after is not _nothing else result
 
@@ -128,6 +129,38 @@ def test_a_commit_that_happened_before_the_crash_is_not_made_again(
     database.close()
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_slots_that_were_filled_by_one_statement_are_filled_once(
+    crashing: tuple[PostgresServer, str], when: str
+) -> None:
+    """Its answer says what was found, and is known again from the turn alone."""
+    server, url = crashing
+    runs = []
+
+    def fill(transaction: Transaction) -> bool:
+        runs.append(transaction)
+        return transaction.fill(1, generation, [7, 9], [b"secret", b"sealed"])
+
+    with small_policy(store=url, simulation_seed=None) as policy:
+        policy.act(CONTEXTS[0])
+        assert policy._engine is not None
+        database, generation = (
+            policy._engine.repository.database,
+            policy._engine.state.view.generation,
+        )
+        assert isinstance(database, PostgresDatabase)
+        assert not database.write(lambda unit: unit.fill(1, generation + 1, [5], [b"secret"]))
+        crashes = {when: lambda: crash(server)}
+        database._writer = Interrupted(  # type: ignore[assignment]
+            database._writer, crashes.get("before", _nothing), crashes.get("after", _nothing)
+        )
+        assert database.write(fill)
+        assert len(runs) == 2
+    found = numbers(url)
+    assert {7, 9} < set(found)
+    assert 5 not in found
+
+
 def test_a_session_that_never_got_its_commit_is_ended(postgres_url: str) -> None:
     """The network went, the server does not know: its session still holds the row."""
     database = open_database(postgres_url)
@@ -184,9 +217,9 @@ def test_a_server_that_stays_away_leaves_a_policy_that_goes_on(
         assert isinstance(database, PostgresDatabase)
 
         decided = []
-        for turn in range(1, 5):  # the COMMIT of a lease, and of the decision that fills it
+        for turn in range(1, 5):
             database._writer = Interrupted(  # type: ignore[assignment]
-                database._writer, _nothing, server.crash, skip=turn % 2
+                database._writer, _nothing, server.crash
             )
             with pytest.raises(capri.StorageError, match="make the call again"):
                 policy.act(CONTEXTS[0], key=f"order-{turn}")

@@ -9,7 +9,7 @@ from capri.cli.forecast import forecast
 from capri.cli.ledger import ledger
 from capri.cli.noise import noise
 from capri.cli.options import Shell
-from capri.cli.serve import aggregate, apply, diff, init, key, serve
+from capri.cli.serve import aggregate, apply, diff, init, key, report, serve
 from capri.cli.simulate import demo, simulate
 from capri.cli.store import backup, check, restore, store
 from capri.version import VERSION
@@ -21,7 +21,7 @@ app = typer.Typer(
     add_completion=False,
 )
 _BEFORE_SERVICE = (demo, simulate, forecast, audit, noise)
-_IN_SERVICE = (init, key, serve, diff, apply, aggregate, backup, restore, check)
+_IN_SERVICE = (init, key, serve, diff, apply, report, aggregate, backup, restore, check)
 for command in (*_BEFORE_SERVICE, *_IN_SERVICE):
     app.command()(command)
 app.add_typer(certificate, name="certificate")

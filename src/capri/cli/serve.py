@@ -1,4 +1,4 @@
-"""``capri init``, ``key``, ``serve``, ``diff``, ``apply``, ``aggregate``: a policy in service."""
+"""``capri init``, ``key``, ``serve``, ``diff``, ``apply``, ``report``: a policy in service."""
 
 import sys
 from pathlib import Path
@@ -44,6 +44,9 @@ def serve(
         bool, flag("--forecast", "Compute beside it what to expect, for the page.")
     ] = False,
     log: Annotated[str, option("How the log is written: text or json.", "text|json")] = "text",
+    traces: Annotated[
+        bool, flag("--traces", "Send a span of each request by OpenTelemetry (extra traces).")
+    ] = False,
     site: Annotated[
         str | None, option("Files for /site/, a page whose devices report here.", "FOLDER")
     ] = None,
@@ -79,6 +82,7 @@ def serve(
         rollback_guard or secret("CAPRI_ROLLBACK_GUARD"),
         None if site is None else Path(site),
         log == "json",
+        traces,
     )
     run(
         start,
@@ -214,6 +218,26 @@ def apply(
         typer.echo(str(policy.operations[-1]))
         if policy.mode.name == "frozen":
             typer.echo(f"it is frozen: capri store mode {place} active goes on learning")
+
+
+def report(
+    url: Annotated[str, typer.Argument(help="Where the service is, such as http://host:8017.")],
+    output: Annotated[str, option("The file to write.", "PATH", "--output", "-o")] = "report.html",
+) -> None:
+    """Keep the page of a running service as one file, for who has no key.
+
+    Public figures alone: what it is worth, who gets what, the promise and
+    what was spent. It opens anywhere and asks nobody. The key, with the role
+    read, comes from CAPRI_KEY, or from a file that CAPRI_KEY_FILE names.
+    """
+    from capri.client import Client
+    from capri.files import secret, write_atomically
+    from capri.service.worth import one_page
+
+    with Client(url, secret("CAPRI_KEY")) as client:
+        page = one_page(client.figure)
+    write_atomically(Path(output), page)
+    typer.echo(f"{output}: {len(page) / 1024:.0f} kB")
 
 
 def aggregate(

@@ -12,6 +12,7 @@ from capri.learners.crowd_report import CrowdReport, crowd_report
 from capri.learners.explain import explain
 from capri.learners.explanation import Explanation
 from capri.learners.learner import PracticalLearner
+from capri.learners.lift import Lift, lifts
 from capri.learners.presets import Options, releases_prior
 from capri.learners.prior import Prior
 from capri.privacy.budget import NOTHING, PrivacyModel, Promise
@@ -165,6 +166,21 @@ class Asking:
             if not isinstance(learner, PracticalLearner):
                 raise ConfigurationError("who comes is learnt by preset='practical' alone")
             return crowd_report(learner.known.crowd)
+
+    @property
+    def dates(self) -> dict[int, float]:
+        """When each epoch of a store was due, in seconds since 1970, as far as that is known."""
+        columns = ("number", "due")
+        rows = self._engine.repository.read(lambda unit: unit.select("epochs", columns))
+        return {number: due for number, due in rows if due is not None}
+
+    def lifts(self, control: str | None = None) -> tuple[Lift, ...]:
+        """What the law of now earns beyond uniform play, the best fixed action and ``control``.
+
+        ``control``: the name of the action that was played before. From public things alone.
+        """
+        with self._lock:
+            return lifts(self._engine.learning.learner, control)
 
     def forecast(
         self,

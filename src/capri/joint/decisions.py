@@ -11,7 +11,7 @@ joined the epoch it writes to: nothing is ever written to an epoch that another 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -53,6 +53,16 @@ class _Drawn:
     prepared: Any
 
 
+class _Filled(NamedTuple):
+    """What was played for new visits, in which slots; and leased slots that are left."""
+
+    played: Played | None
+    numbers: IntArray
+    epoch: int
+    kept: BoolArray
+    rest: Slots | None
+
+
 class Decider:
     """Serves the visits of one process."""
 
@@ -87,13 +97,13 @@ class Decider:
                         wanted = count if visits.keys is None else self.wanted(visits.keys)
                         slots = self.slots.take(view, wanted) if wanted else None
                     ahead = None if self._state.synchronous else self._ahead(view, visits, slots)
-                    decisions, kept, filled = self._repository.write(
+                    decisions, kept, rest = self._repository.write(
                         lambda unit, view=view, slots=slots, ahead=ahead: self._decide(  # type: ignore[misc]
                             unit, view, visits, slots, ahead
                         )
                     )
-                if slots is not None:
-                    self.slots.give_back(slots, filled)
+                if rest is not None:
+                    self.slots.give_back(rest)
                 return decisions, kept
             except OvertakenError:
                 self._state.look()
@@ -122,9 +132,11 @@ class Decider:
         visits: Visits,
         leased: Slots | None,
         ahead: _Drawn | None,
-    ) -> tuple[Decisions, BoolArray, int]:
-        """Decisions, which visits were kept, and how many slots were filled."""
-        joined = [] if leased is None else [leased.epoch.number]
+    ) -> tuple[Decisions, BoolArray, Slots | None]:
+        """Decisions, which visits were kept, and leased slots that were not filled."""
+        if ahead is not None and leased is not None and len(leased.numbers) >= len(ahead.kept):
+            return self._fill(unit, view, leased, ahead)
+        joined = self.slots.expected(view, leased) if self.slots.leased else []
         issued, generation = unit.join_epochs(joined)
         if generation != view.generation:
             raise OvertakenError
@@ -134,10 +146,12 @@ class Decider:
             known = self._rows.known_keys(unit, sorted(set(visits.keys)), self._now())
             seen: set[str] = set(known)
             fresh = np.array(_first_of_each(visits.keys, seen), dtype=np.int64)
-        played, numbers, epoch, kept = self._play(unit, view, visits, fresh, issued, leased, ahead)
+        played, numbers, epoch, kept, rest = self._play(
+            unit, view, visits, fresh, issued, leased, ahead
+        )
         if visits.keys is None:
             assert played is not None
-            return self._decisions(view, numbers, epoch, played), kept, len(numbers)
+            return self._decisions(view, numbers, epoch, played), kept, rest
         fresh_keys = [visits.keys[place] for place in fresh.tolist()]
         if played is not None:
             owners = None if visits.users is None else _at(visits.users, fresh)
@@ -148,7 +162,19 @@ class Decider:
                 raise OvertakenError  # another process was first: its decision is returned
             for key, number, blob in zip(fresh_keys, numbers.tolist(), blobs, strict=True):
                 known[key] = Remembered(number, epoch, blob)
-        return self._remembered(view, [known[key] for key in visits.keys]), kept, len(numbers)
+        return self._remembered(view, [known[key] for key in visits.keys]), kept, rest
+
+    def _fill(
+        self, unit: Unit, view: View, slots: Slots, drawn: _Drawn
+    ) -> tuple[Decisions, BoolArray, Slots]:
+        """The same where everything is known before: nothing is left but to write it."""
+        count, epoch = len(drawn.kept), slots.epoch.number
+        numbers = np.array(slots.numbers[:count], dtype=np.int64)
+        if not self._rows.fill(unit, epoch, view.generation, numbers, drawn.prepared):
+            raise OvertakenError
+        self._last = slots
+        rest = Slots(slots.epoch, slots.segment, slots.law, slots.numbers[count:])
+        return self._decisions(view, numbers, epoch, drawn.played), drawn.kept, rest
 
     def _play(
         self,
@@ -159,13 +185,17 @@ class Decider:
         issued: int,
         leased: Slots | None,
         ahead: _Drawn | None,
-    ) -> tuple[Played | None, IntArray, int, BoolArray]:
+    ) -> _Filled:
         """Store decisions for visits that have none yet; drawn now where that was not done."""
         if len(fresh) == 0:
-            return None, np.empty(0, dtype=np.int64), 0, np.ones(len(visits.rows), dtype=np.bool_)
-        if self.slots.leased and (leased is None or len(leased.numbers) < len(fresh)):
-            raise OvertakenError  # a key has expired since it was looked up
-        slots = leased or self.slots.at(view, issued, len(fresh))
+            nothing = np.empty(0, dtype=np.int64)
+            return _Filled(None, nothing, 0, np.ones(len(visits.rows), dtype=np.bool_), leased)
+        if not self.slots.leased:
+            slots = self.slots.at(view, issued, len(fresh))
+        elif leased is not None and len(leased.numbers) >= len(fresh):
+            slots = leased
+        else:
+            slots = self.slots.extend(unit, view, len(fresh), leased)
         self._last = slots
         drawn = ahead
         if drawn is None or (drawn.law, drawn.epoch) != (slots.law, slots.epoch.number):
@@ -175,14 +205,13 @@ class Decider:
                 within = self._rows.reserve(unit, users, slots.epoch.number, limit)
             drawn = self._draw(view, visits, fresh, slots, within)
         count = len(drawn.played.status)
-        if leased is None:
-            numbers = np.arange(slots.numbers[0], slots.numbers[0] + count)
-        else:
-            numbers = np.array(slots.numbers[:count], dtype=np.int64)
+        numbers, rest = np.array(slots.numbers[:count], dtype=np.int64), None
         self._rows.write_decisions(unit, numbers, drawn.prepared)
-        if leased is None:
-            self.slots.count(unit, view, slots, len(numbers))
-        return drawn.played, numbers, slots.epoch.number, drawn.kept
+        if self.slots.leased:
+            rest = Slots(slots.epoch, slots.segment, slots.law, slots.numbers[count:])
+        else:
+            self.slots.count(unit, view, slots, count)
+        return _Filled(drawn.played, numbers, slots.epoch.number, drawn.kept, rest)
 
     def _ahead(self, view: View, visits: Visits, leased: Slots | None) -> _Drawn | None:
         """Decisions drawn before their transaction, by the law that the last one played.

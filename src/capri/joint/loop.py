@@ -15,8 +15,10 @@ if the generation is still the one they began with.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
+from time import monotonic, sleep
 
 from capri.epoch.plan import EpochPlan, Release
 from capri.errors import HorizonError
@@ -32,6 +34,8 @@ from capri.streams import Streams
 
 # The next epoch is planned when this share of the one under way is still to come.
 AHEAD = 8
+# Seconds to wait at most for the result of another process, and between two looks.
+_OTHERS, _NAP = 5.0, 0.02
 
 
 class EpochLoop:
@@ -361,7 +365,8 @@ class EpochLoop:
         """
         if self.state.law != self.state.ground.law:
             raise OvertakenError
-        with self.state.drawing:
+        once = nullcontext() if self.repository.single_writer else self._computing()
+        with once, self.state.drawing:
             request = replace(request, codec=self.repository.codec)
             result = self.planner.make(
                 self.state.learning.branch(), request, self.state.played, self._streams
@@ -387,6 +392,24 @@ class EpochLoop:
             chooser=result.chooser,
             plan=result.plan,
         )
+
+    @contextmanager
+    def _computing(self) -> Iterator[None]:
+        """Where another process is at the same step, its result is waited for, for a while.
+
+        All of it is public: what takes long is learning and planning.
+        """
+        give_up, mine = monotonic() + _OTHERS, self.repository.begin_step()
+        while not mine and monotonic() < give_up:
+            sleep(_NAP)
+            if self.repository.counter(self.state.ground)[1] != self.state.ground.generation:
+                raise OvertakenError
+            mine = self.repository.begin_step()
+        try:
+            yield
+        finally:
+            if mine:
+                self.repository.end_step()
 
 
 def _decisions_left(left: int) -> HorizonError:

@@ -53,10 +53,11 @@ class SlotBook:
     def __init__(self, state: PublicState, streams: Streams) -> None:
         self._repository, self._state, self._streams = state.repository, state, streams
         self.leased = not (state.repository.single_writer or state.synchronous)
-        self._lease: Slots | None = None
+        self._lease: Slots | None = None  # numbers that nobody has filled yet
         self._room: _Room | None = None
         self._leasing = OwnLock()
         self._used, self._since = 0, time.monotonic()
+        self._expected = 0  # the epoch of the last lease
 
     def at(self, view: View, issued: int, count: int) -> Slots:
         """The next free slots, all of one segment."""
@@ -140,62 +141,75 @@ class SlotBook:
                 closes_at = self._state.now() + wait.total_seconds()
                 unit.update("epochs", {"closes_at": closes_at}, number=waiting.number)
 
-    def take(self, view: View, count: int) -> Slots:
-        """Slots to fill, from the lease or from a new one."""
+    def take(self, view: View, count: int) -> Slots | None:
+        """Slots of the lease, at most so many; None where there is none, or it holds no more."""
         with self._leasing:
-            lease = self._lease
+            lease, self._used = self._lease, self._used + count
             if lease is not None and not self._still_holds(view, lease):
                 self._lease = lease = None
-            if lease is None or len(lease.numbers) < count:
-                missing = count - (0 if lease is None else len(lease.numbers))
-                more = self._repository.write(lambda unit: self._extend(unit, view, missing))
-                if (
-                    lease is not None
-                    and lease.epoch.number == more.epoch.number
-                    and lease.segment == more.segment
-                ):
-                    more.numbers[:0] = lease.numbers
-                elif len(more.numbers) < count:
-                    # Of another segment: what was left of the last one is not realised.
-                    self._lease = more
-                    return self.take(view, count)
-                self._lease = lease = more
-            self._used += count
+            if lease is None or not lease.numbers:
+                return None
             taken = lease.numbers[:count]
             del lease.numbers[:count]
             return Slots(lease.epoch, lease.segment, lease.law, taken)
+
+    def expected(self, view: View, held: Slots | None) -> list[int]:
+        """Epochs that the next slots are of, most likely: to be joined before they are known."""
+        epochs = [epoch.number for epoch in view.epochs if epoch.accepts]
+        likely = [self._expected] if self._expected in epochs else epochs[-1:]
+        return likely if held is None else sorted({held.epoch.number, *likely})
 
     def _still_holds(self, view: View, lease: Slots) -> bool:
         epoch = next((each for each in view.epochs if each.number == lease.epoch.number), None)
         return epoch is not None and epoch.accepts
 
-    def _extend(self, unit: Unit, view: View, count: int) -> Slots:
-        """Lease slots, as many as are used up in a moment."""
+    def extend(self, unit: Unit, view: View, count: int, held: Slots | None) -> Slots:
+        """So many slots, some of which are held: with the rest, those of the next moment.
+
+        Leased in the transaction that fills the first of them, which waits for the disk anyway.
+        What was held of another segment is not realised. An epoch is joined before the counter is
+        locked, as who closes one does it, so no two of them wait for each other: where the slots
+        turn out to be of another epoch, this is tried again with that one.
+        """
+        joined = self.expected(view, held)
         issued, generation = unit.lock()
         if generation != view.generation:
             raise OvertakenError
-        least = self.at(view, issued, count)
+        numbers = [] if held is None else held.numbers
+        least = self.at(view, issued, count - len(numbers))
+        if held is not None and (least.epoch.number, least.segment) != (
+            held.epoch.number,
+            held.segment,
+        ):
+            least, numbers = self.at(view, issued, count), []
+        self._expected = least.epoch.number
+        if self._expected not in joined:
+            raise OvertakenError
+        first, ends = least.numbers[0], least.numbers[-1] + 1
+        ends = max(ends, min(first + self._size(least), self._end(least)))
+        fresh = Slots(least.epoch, least.segment, least.law, list(range(first, ends)))
+        self.count(unit, view, fresh, len(fresh.numbers))
+        fresh.numbers[:0] = numbers
+        return fresh
+
+    def _size(self, slots: Slots) -> int:
+        """As many as are used up in a moment, and never more than a share of the epoch."""
         now = time.monotonic()
         rate = self._used / max(now - self._since, 1e-3)
         self._used, self._since = 0, now
-        size = min(int(rate * _LEASE_SECONDS), least.epoch.length // _LEASE_SHARE)
-        until = least.epoch.until(least.numbers[0])
-        end = self._state.limit(least.epoch) if until is None else until
-        first = least.numbers[0]
-        numbers = list(range(first, max(first + count, min(first + size, end))))
-        slots = Slots(least.epoch, least.segment, least.law, numbers)
-        self.count(unit, view, slots, len(numbers))
-        return slots
+        return min(int(rate * _LEASE_SECONDS), slots.epoch.length // _LEASE_SHARE)
 
-    def give_back(self, slots: Slots, filled: int = 0) -> None:
-        """Slots that were not filled serve the next visits."""
-        if filled == len(slots.numbers):
-            return
+    def _end(self, slots: Slots) -> int:
+        until = slots.epoch.until(slots.numbers[0])
+        return self._state.limit(slots.epoch) if until is None else until
+
+    def give_back(self, slots: Slots) -> None:
+        """Slots that were not filled serve the next visits; an older segment's serve nobody."""
         with self._leasing:
             lease = self._lease
-            if (
-                lease is not None
-                and lease.epoch.number == slots.epoch.number
-                and lease.segment == slots.segment
-            ):
-                lease.numbers[:0] = slots.numbers[filled:]
+            if lease is None or not lease.numbers:
+                self._lease = slots
+            elif (lease.epoch.number, lease.segment) == (slots.epoch.number, slots.segment):
+                lease.numbers[:0] = slots.numbers
+            elif slots.numbers and slots.numbers[0] > lease.numbers[0]:
+                self._lease = slots

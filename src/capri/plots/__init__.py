@@ -226,7 +226,7 @@ def _draw_learning(
 def explanation_figure(explanation: "Explanation") -> Figure:
     """Left: shares of the effects. Middle: of the shapes. Right: how much each column matters."""
     footnote = f"{' '.join(explanation.facts)} From public things alone."
-    figure = style.new_figure(16, 6.2, explanation.headline, fill(footnote, 220))
+    figure = style.new_figure(16, 6.2, explanation.headline, footnote)
     figure.subplots_adjust(left=0.085, right=0.98, wspace=0.62)
     left, middle, right = figure.subplots(1, 3)
     known = explanation.releases > 0

@@ -72,7 +72,7 @@ def _footnote(forecast: "Forecast") -> str:
     kinds = [f"{each.kind} {each.figure}" for each in forecast.kinds_at(middle, horizon)]
     if kinds:
         made += f" By kind, at {name_of(middle)}: {', '.join(kinds)}."
-    return fill(f"{made} {forecast.advice}" if forecast.costs else made, 220)
+    return f"{made} {forecast.advice}" if forecast.costs else made
 
 
 def _draw_ratio(

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from io import BytesIO
+from textwrap import fill
 from typing import final
 
 import numpy as np
@@ -35,8 +36,11 @@ class Picture(Figure):
 def new_figure(width: float, height: float, headline: str, footnote: str) -> Figure:
     """An empty figure with what it shows above and how it was made below.
 
-    Made taller for a headline of more than two lines, or a footnote of more than one.
+    Made taller for a headline of more than two lines, or a footnote of more than one, which is
+    wrapped to the width: some 13 letters fit into an inch.
     """
+    letters = int(13 * (width - 0.5))
+    footnote = "\n".join(fill(line, letters) for line in footnote.split("\n"))
     more, below = 0.25 * max(0, headline.count("\n") - 1), 0.17 * footnote.count("\n")
     height += more + below
     figure = Picture(figsize=(width, height), dpi=150, facecolor="white")

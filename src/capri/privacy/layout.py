@@ -153,8 +153,9 @@ class Layout(ABC):
 
     @property
     def diameter(self) -> float:
-        """Replace-one sensitivity of the integer sum in the layout's norm."""
-        return sqrt(self.diameter_squared)
+        """Replace-one sensitivity of the integer sum in the layout's norm, rounded up."""
+        found = sqrt(self.diameter_squared)
+        return found if Fraction(found) ** 2 >= self.diameter_squared else nextafter(found, inf)
 
     @cached_property
     def coordinates(self) -> int:

@@ -29,7 +29,6 @@ from capri.service.auth import (
     RefusalError,
     ServiceLimits,
 )
-from capri.service.counts import HttpCounts
 from capri.service.devices import DeviceHandlers
 from capri.service.endpoint import (
     BINARY,
@@ -48,6 +47,7 @@ from capri.service.endpoint import (
 from capri.service.figures import DeviceFigures, Figures
 from capri.service.handlers import JointHandlers
 from capri.service.messages import REPORT_SIZE, encode
+from capri.service.telemetry import HttpCounts, Traced
 from capri.version import VERSION
 
 if TYPE_CHECKING:
@@ -135,6 +135,10 @@ ROUTES = (
     Route("GET", "/v1/estimate", READ, "Estimated reward by action, over the public contexts"),
     Route("GET", "/v1/explanation", READ, "What the releases made it believe"),
     Route("GET", "/v1/certificate", READ, "The certificate of differential privacy"),
+    Route(
+        "GET", "/v1/certificate.html", READ, "The same as pages to be printed", answers=(str,),
+    ),
+    Route("GET", "/v1/worth", READ, "Lift over other ways to play, and who gets what"),
     Route("GET", "/v1/ledger", READ, "What was promised and spent, release by release"),
     Route(
         "GET", "/v1/shadow", READ, "What the policy would have been worth, as released",
@@ -163,14 +167,15 @@ class Application:
         expected: Callable[[], Any] = lambda: None,
         site: Path | None = None,
         file: "PolicyFile | None" = None,
+        told: Traced | None = None,
     ) -> None:
         """Without ``keys`` whoever reaches it may do everything: for this machine alone.
 
         ``expected`` looks for a forecast. ``site``: a folder whose files are served at ``/site/``.
-        ``file``: what the policy was described by.
+        ``file``: what the policy was described by. ``told``: of each request.
         """
         self._policy, self._name, self._expected, self._file = policy, name, expected, file
-        self._guard, self._http = Guard(keys, hosts, limits or ServiceLimits()), HttpCounts()
+        self._guard, self._http = Guard(keys, hosts, limits or ServiceLimits()), HttpCounts(told)
         public = page_files() | site_files(site)
         public["/v1/openapi.json"] = Response(encode(document(self._guard.limits)))
         self._endpoints = {
@@ -187,7 +192,7 @@ class Application:
             await endpoint(scope, receive, send)
         else:
             missing = RefusalError(404, "there is nothing here: see /v1/openapi.json")
-            await respond(response_to(missing), send)
+            await respond(response_to(missing), send, dict(scope["headers"]))
 
     def hurry(self, seconds: float) -> None:
         """Tell who waits for longer than this what became of it: the service is to end."""
@@ -341,7 +346,7 @@ def _operation(route: Route, most: int) -> dict[str, Any]:
 
 def _answer(route: Route) -> dict[str, Any]:
     if route.answers == (str,):
-        return {"content": {"text/plain": {}}}
+        return {"content": {"text/html" if route.path.endswith(".html") else "text/plain": {}}}
     if route.answers == (bytes,):
         return _content({"type": "string"}, BINARY)
     return _content(_any_of([_schema(kind, refused=True) for kind in route.answers]))

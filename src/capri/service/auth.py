@@ -35,7 +35,8 @@ _LOCAL = ("localhost", "127.0.0.1", "[::1]")
 _FORWARDED = re.compile(
     rb"(x-)?forwarded(-.*)?|via|x-real-ip|(x-)?(cluster-)?client-ip|(true|cf)-.*ip|x-original-.*"
 )
-LARGE = 64 << 10  # bytes of a body that is out of the ordinary
+# Bytes of a body that is out of the ordinary, and those that each of its items may have beyond.
+LARGE, HEAVY = 64 << 10, 1 << 10
 _KEPT = 100_000  # decisions whose rewards are surely counted
 
 _log = logging.getLogger("capri.service")
@@ -176,7 +177,8 @@ class ServiceLimits:
     ``idle_seconds``: a connection that asks for nothing is closed.
     ``answer_seconds``: a request that waits longer is refused.
     ``rate``: items (decisions or rewards) a second and key. ``rate_bytes``: bytes a second and key,
-    in bodies above 64 KiB. ``connections``: of one process.
+    in bodies with more than 64 KiB and 1 KiB an item, each counted as ``largest_body``.
+    ``connections``: of one process.
     ``waiting`` items of ``waiting_bytes`` in all may wait in one micro-batcher.
     ``rewards_each``: of one decision, those that go on to what others share; a process counts by
     itself.
@@ -213,7 +215,7 @@ class Bucket:
         """Whether so many items may come now. One request may borrow, and those after it wait."""
         self._left = min(self._rate, self._left + (now - self._at) * self._rate)
         self._at = now
-        if self._left < min(count, 1):
+        if self._left < min(count, 1) or self._left < 0:
             return False
         self._left -= count
         return True
@@ -313,16 +315,22 @@ class Guard:
             raise RefusalError(429, f"at most {self.limits.rate:g} items a second", wait=1)
 
     def admit_bytes(self, holder: Holder, size: int) -> None:
-        """Refuse more bytes a second than a key may send in large bodies.
-
-        How large a body is follows from private values, so it must not refuse others of the usual
-        size: only large ones are counted, and only large ones are refused.
-        """
-        rate = self.limits.rate_bytes
-        if size > LARGE and not self._bucket(f"{holder.name} bytes", rate).take(
-            size, time.monotonic()
-        ):
+        """Refuse a large body where its key has sent too many that are out of the ordinary."""
+        if size > LARGE and not self._heavy(holder).take(0, time.monotonic()):
+            rate = self.limits.rate_bytes
             raise RefusalError(429, f"at most {rate:g} bytes a second in large bodies", wait=1)
+
+    def count_bytes(self, holder: Holder, size: int, items: int) -> None:
+        """Count a body with more than so many bytes an item as one of the largest.
+
+        How large a body is follows from private values, so it must not refuse others: lists of the
+        usual items count for nothing, however long, and of the others one is like the next.
+        """
+        if size > LARGE + items * HEAVY:
+            self._heavy(holder).take(self.limits.largest_body, time.monotonic())
+
+    def _heavy(self, holder: Holder) -> "Bucket":
+        return self._bucket(f"{holder.name} bytes", self.limits.rate_bytes)
 
     def _bucket(self, name: str, rate: float) -> Bucket:
         found = self._buckets.get(name)

@@ -24,8 +24,8 @@ from typing import Any
 
 from capri.errors import InDoubtError, StorageError
 from capri.service.auth import RefusalError, ServiceLimits
-from capri.service.counts import Histogram
 from capri.service.endpoint import note
+from capri.service.telemetry import Histogram
 from capri.store.transaction import GivenUpError, beginning
 
 Work = Callable[[list[Any]], list[Any]]

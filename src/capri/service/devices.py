@@ -9,13 +9,13 @@ from capri.local.aggregator import LocalCapri
 from capri.local.reports import ReportStatus
 from capri.service.auth import Guard
 from capri.service.batch import MicroBatcher
-from capri.service.counts import HttpCounts
 from capri.service.endpoint import BINARY, Handler, Request, Response
 from capri.service.figures import DeviceFigures
 from capri.service.handlers import (
     PUBLIC,
     item_of,
     metrics_of,
+    page_of,
     readiness,
     reading,
     replace_actions,
@@ -29,6 +29,7 @@ from capri.service.messages import (
     read_reports,
 )
 from capri.service.metrics import live_text, public_text
+from capri.service.telemetry import HttpCounts
 
 
 @lru_cache(maxsize=1)
@@ -71,6 +72,7 @@ class DeviceHandlers:
             "/metrics/live": metrics_of(
                 partial(live_text, self._figures, self._http, self.batchers, None)
             ),
+            "/v1/certificate.html": page_of(self._figures.certificate_page),
             "/readyz": readiness(self._figures.check, self._figures.mode),
         }
 

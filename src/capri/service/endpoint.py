@@ -12,8 +12,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from contextvars import ContextVar
+from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
 from typing import Any, NamedTuple
 
 from msgspec import Struct
@@ -28,8 +27,8 @@ from capri.errors import (
     StorageError,
 )
 from capri.service.auth import ADMIN, DEVICES, OPERATOR, READ, Guard, Headers, Holder, RefusalError
-from capri.service.counts import HttpCounts
 from capri.service.messages import ErrorAnswer, ErrorDetail, encode
+from capri.service.telemetry import HttpCounts, request_id
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -122,18 +121,18 @@ class Endpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request in, and its answer out."""
         began = time.perf_counter()
-        name = request_id.set(_named(scope["headers"]))
+        name = request_id.set(_new_name())
         try:
             status = await self._answer(scope, receive, send)
+            if self._counted is not None:
+                self._counted.note(self._path, status, time.perf_counter() - began)
         finally:
             request_id.reset(name)
-        if self._counted is not None:
-            self._counted.note(self._path, status, time.perf_counter() - began)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> int:
         reads = unread = self._method == "POST"
+        headers: Headers = dict(scope["headers"])
         try:
-            headers: Headers = dict(scope["headers"])
             if len(headers) < len(scope["headers"]):
                 _check_once(scope["headers"])
             if not self._anywhere:
@@ -153,7 +152,7 @@ class Endpoint:
             response = response_to(problem)
         if self._devices:
             response.headers += _CORS
-        await respond(response, send, close=unread and response.status >= 400)
+        await respond(response, send, headers, close=unread and response.status >= 400)
         return response.status
 
     def _holder(self, headers: Headers) -> Holder:
@@ -245,21 +244,30 @@ def error_of(problem: BaseException) -> tuple[int, ErrorDetail]:
     return 500, ErrorDetail("something failed here: the log of the service names its kind")
 
 
-# The name of the request that is answered now: the caller's own if it says nothing, else a new one.
-request_id: ContextVar[bytes] = ContextVar("request_id", default=b"")
-_RANDOM = re.compile(rb"[0-9a-fA-F-]{16,40}")
+_OTHERS = re.compile(rb"[!-~]{1,128}")
+_random: Iterator[bytes] = iter(())
 
 
-def _named(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """What a request is called in the log and in its answer.
+def _new_name() -> bytes:
+    """A random name: a number that counts up tells of others. Asked for many at a time."""
+    global _random
+    for name in _random:
+        return name
+    digits = os.urandom(4096).hex().encode()
+    _random = (digits[place : place + 16] for place in range(0, len(digits), 16))
+    return next(_random)
 
-    A name that may say whose request it is would stand in the log: only digits as of random
-    numbers are taken over. Ours are random, too: a number that counts up tells of others.
+
+def _names(headers: Headers) -> tuple[tuple[bytes, bytes], ...]:
+    """What a request is called in its answer: by the caller, and in the log.
+
+    Whatever a caller writes may say whose request it is, so it goes back to the caller and into no
+    log. Ours goes along, for who keeps both.
     """
-    for name, value in headers:
-        if name == b"x-request-id" and _RANDOM.fullmatch(value):
-            return value
-    return os.urandom(8).hex().encode()
+    own, theirs = request_id.get() or _new_name(), headers.get(b"x-request-id", b"")
+    if not _OTHERS.fullmatch(theirs):
+        return ((b"x-request-id", own),)
+    return ((b"x-request-id", theirs), (b"x-capri-request", own))
 
 
 _noted: dict[str, float] = {}
@@ -273,15 +281,15 @@ def note(level: int, text: str) -> None:
         _log.log(level, "%s", text)
 
 
-async def respond(response: Response, send: Send, *, close: bool = False) -> None:
-    """Send an answer."""
+async def respond(response: Response, send: Send, asked: Headers, *, close: bool = False) -> None:
+    """Send an answer to a request with these headers."""
     told = {name for name, _ in response.headers}
     headers = [
         (b"content-type", response.kind),
         (b"content-length", str(len(response.body)).encode()),
         (b"content-security-policy", response.policy),
         *(each for each in _SAFE if each[0] not in told),
-        (b"x-request-id", request_id.get() or _named(())),
+        *_names(asked),
         *response.headers,
     ]
     if close:

@@ -15,6 +15,7 @@ from capri.errors import CapriError
 from capri.files import json_values
 from capri.local.aggregator import LocalCapri
 from capri.service.monitoring import released_alarms
+from capri.service.worth import worth
 from capri.spaces import ContextPool, FixedActions
 from capri.version import VERSION
 
@@ -143,8 +144,12 @@ class Figures:
             yield Notice(kind="policy file", text=text)
 
     def epochs(self) -> Any:
-        """One record for each closed epoch."""
-        return [json_values(record.to_dict()) for record in self._policy.epochs]
+        """One record for each closed epoch, with the time at which it was due."""
+        dates = getattr(self._policy, "dates", {})
+        return [
+            json_values({**record.to_dict(), "date": dates.get(record.epoch)})
+            for record in self._policy.epochs
+        ]
 
     def estimate(self) -> Any:
         """By action, over the public contexts: estimated reward, how often it is played now."""
@@ -198,6 +203,15 @@ class Figures:
 
         return self._once("explanation", self._state, told)
 
+    def worth(self) -> Any:
+        """What its law is worth beside others, and who gets what."""
+
+        def told() -> Any:
+            control = None if self._file is None else self._file.settings.control
+            return worth(self._policy, control)
+
+        return self._once("worth", self._state, told)
+
     def ledger(self) -> Any:
         """What was promised, what is spent, every release."""
         ledger = self._policy.ledger
@@ -207,6 +221,13 @@ class Figures:
             "spent": {"epsilon": spent.epsilon, "delta": spent.delta, "mu": json_values(spent.mu)},
             "releases": [json_values(event.to_dict()) for event in ledger.events],
         }
+
+    def certificate_page(self) -> str:
+        """The same as two pages to be printed."""
+        made = self._once(
+            "certificate page", self._state, lambda: self._policy.certificate().to_html()
+        )
+        return str(made)
 
     def certificate(self) -> Any:
         """The guarantee with its assumptions, mechanism and noise."""

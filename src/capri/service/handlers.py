@@ -18,7 +18,6 @@ from msgspec import Struct
 from capri.errors import AwayError, CapriError, ConfigurationError, InDoubtError
 from capri.service.auth import Guard, RefusalError, RewardQuota
 from capri.service.batch import Leave, MicroBatcher, Work
-from capri.service.counts import HttpCounts
 from capri.service.decisions import BulkPolicy
 from capri.service.endpoint import Handler, Request, Response, error_of
 from capri.service.messages import (
@@ -43,6 +42,7 @@ from capri.service.metrics import KIND as METRICS
 from capri.service.metrics import live_text, public_text
 from capri.service.monitoring import LiveCounts
 from capri.service.tables import actions_from
+from capri.service.telemetry import HttpCounts
 
 if TYPE_CHECKING:
     from capri.joint.policy import Capri
@@ -57,6 +57,7 @@ _SMALL = 1 << 10
 _BEYOND = RewardAnswer("uncounted")
 _SOUND = 1.0  # seconds for which a store that took a write is not asked again
 _READY = 2.0  # seconds within which a store answers that is ready
+_PRINTED = b"default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 PUBLIC = ("policy", "epochs", "estimate", "explanation", "certificate", "ledger")
 
 
@@ -115,6 +116,7 @@ class JointHandlers:
             "/v1/rewards": self.reward,
             "/v1/shadow": reading(self._figures.shadow),
             "/v1/forecast": reading(self._figures.forecast),
+            "/v1/worth": reading(self._figures.worth),
             "/v1/operations": reading(self._operations),
             "/v1/live": reading(self.live.to_dict),
             "/v1/admin/catalogue": self._replace_actions,
@@ -125,6 +127,7 @@ class JointHandlers:
             "/metrics/live": metrics_of(
                 partial(live_text, self._figures, self._http, self.batchers, self.live)
             ),
+            "/v1/certificate.html": page_of(self._figures.certificate_page),
             "/readyz": readiness(self._check, self._figures.mode),
         }
 
@@ -252,12 +255,15 @@ class JointHandlers:
 
     def _one(self, request: Request, kind: type[Item]) -> Item:
         """The item of a body, one level less deep than in a list."""
+        self._guard.count_bytes(request.holder, len(request.body), 1)
         return read_one(request.take_body(), kind, self._limits.deepest - 1)
 
     def _listed(self, request: Request, kind: type[Item]) -> list[Any]:
         """The items of a list, a refusal in the place of each that is none."""
-        limits = self._limits
-        return [*read_many(request.take_body(), kind, limits.deepest, limits.largest_batch)]
+        limits, size = self._limits, len(request.body)
+        items = read_many(request.take_body(), kind, limits.deepest, limits.largest_batch)
+        self._guard.count_bytes(request.holder, size, len(items))
+        return [*items]
 
     @staticmethod
     def _sound(items: list[Any], kind: type[Item], check: Callable[[Item], None]) -> list[int]:
@@ -383,6 +389,16 @@ def reading(compute: Callable[[], Any]) -> Handler:
 
     async def handle(_: Request) -> Response:
         return Response(encode(await asyncio.to_thread(compute)))
+
+    return handle
+
+
+def page_of(text: Callable[[], str]) -> Handler:
+    """To be kept and opened: its own style, and no script."""
+
+    async def handle(_: Request) -> Response:
+        body = (await asyncio.to_thread(text)).encode()
+        return Response(body, kind=b"text/html; charset=utf-8", policy=_PRINTED)
 
     return handle
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from capri.service.batch import MicroBatcher
-from capri.service.counts import HttpCounts
 from capri.service.monitoring import LiveCounts
+from capri.service.telemetry import HttpCounts
 
 if TYPE_CHECKING:
     from capri.service.figures import Figures

@@ -18,7 +18,6 @@ from capri.epoch.plan import EpochRecord, Notice
 from capri.epoch.problem import Problem
 from capri.epoch.rewards import RewardScale, RewardTerms
 from capri.schema import Schema
-from capri.service.counts import HttpCounts
 from capri.service.decisions import (
     ABSENT,
     NO_RECORD,
@@ -26,6 +25,7 @@ from capri.service.decisions import (
     UNKNOWN_LEVEL,
     UNREADABLE,
 )
+from capri.service.telemetry import HttpCounts
 
 OUTSIDE = (
     "Made of live counts, which are private: a setting that is changed because of them depends on "

@@ -34,8 +34,8 @@ from capri.files import secret
 from capri.service.app import Application
 from capri.service.auth import ENVIRONMENT, KeyRing
 from capri.service.changes import PolicyFile
-from capri.service.logs import log_to_standard_error, tell_warning
 from capri.service.settings import Settings, load_settings, read_forecast, write_forecast
+from capri.service.telemetry import log_to_standard_error, tell_warning, tracer
 from capri.store.seal import STORE_KEY, key_from
 
 Opened = TypeVar("Opened")
@@ -68,6 +68,7 @@ class Start:
     rollback_guard: str | None = None
     site: Path | None = None
     json_log: bool = False
+    traces: bool = False
 
     def __repr__(self) -> str:
         return f"Start({str(self.file)!r})"
@@ -85,6 +86,7 @@ class Start:
             expected=partial(read_forecast, self.file),
             site=self.site,
             file=None if settings.local else PolicyFile(self.file, self.store),
+            told=tracer() if self.traces else None,
         )
         _collect_seldom()
         return made

@@ -54,6 +54,7 @@ class Settings:
     hosts: tuple[str, ...] = ()
     limits: ServiceLimits = field(default_factory=ServiceLimits)
     rollback_guard: str | None = None
+    control: str | None = None  # the action that was played before
     population: str | None = None  # in the organisation's ledger, whose address the operator gives
 
     def policy(self, **place: Any) -> Capri:
@@ -140,7 +141,7 @@ def settings_of(given: Given, path: Path) -> Settings:
     if mode != "active" and arguments["model"] == PrivacyModel.LOCAL:
         raise given.error('mode must be "active" with model = "local": devices decide', "mode")
     default = _default(given, mode, actions)
-    hosts, limits = _service(given)
+    hosts, limits, control = _service(given, actions)
     options = given.take("options", {})
     inner = given.inner(options, "options")
     arguments |= {key: inner.take(key) for key in options}
@@ -150,7 +151,7 @@ def settings_of(given: Given, path: Path) -> Settings:
             'rollback_guard is for model = "joint": reports may be public', "rollback_guard"
         )
     settings = Settings(
-        path, name, arguments, offered, mode, default, hosts, limits, rollback_guard,
+        path, name, arguments, offered, mode, default, hosts, limits, rollback_guard, control,
         given.text("population") if given.has("population") else None,
     )  # fmt: skip
     if given.source.thorough:
@@ -330,8 +331,11 @@ def _rollback_guard(given: Given, folder: Path) -> str | None:
     return scheme + str((folder / where.removeprefix(SQLITE)).resolve())
 
 
-def _service(given: Given) -> tuple[tuple[str, ...], ServiceLimits]:
+def _service(
+    given: Given, actions: FixedActions
+) -> tuple[tuple[str, ...], ServiceLimits, str | None]:
     inner = _table(given, "service", ServiceLimits.__dataclass_fields__)
+    control = inner.word("control", actions.names or ()) if inner.has("control") else None
     hosts = inner.take("hosts", [])
     if not isinstance(hosts, list) or not all(isinstance(host, str) and host for host in hosts):
         raise inner.error(
@@ -349,7 +353,7 @@ def _service(given: Given) -> tuple[tuple[str, ...], ServiceLimits]:
             if isinstance(default, float):
                 check, allowed = (lambda value: 0 < value < np.inf), "a positive number"
             found[key] = type(default)(inner.number(key, None, check, allowed))
-    return tuple(host.lower() for host in hosts), ServiceLimits(**found)
+    return tuple(host.lower() for host in hosts), ServiceLimits(**found), control
 
 
 # -- a forecast beside the file --------------------------------------------------------------------

@@ -81,7 +81,10 @@ KEYS: dict[str, dict[str, str]] = {
         "allowed": "By action and column: a range, a list of levels, or true or false.",
     },
     "options": {},  # those of the preset
-    "service": {"hosts": "Names that requests may ask for, beside localhost."},  # and the limits
+    "service": {  # and the limits
+        "hosts": "Names that requests may ask for, beside localhost.",
+        "control": "The action that was played before, for the lift over it; give it a floor.",
+    },
 }
 _TRUTH = {"true": True, "false": False, "yes": True, "no": False}
 # The wait where nobody says how late rewards come. In decisions, so that what it costs is known:

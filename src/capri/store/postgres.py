@@ -19,10 +19,12 @@ from psycopg import errors
 from capri.errors import AwayError, InDoubtError, StorageError
 from capri.store.postgres_connection import (
     AGAIN,
+    LOCKS,
     LOGGED,
     NEXT,
     OLDEST,
     STATEMENT,
+    STEP_LOCK,
     PostgresConnection,
     PostgresTransaction,
     open_connection,
@@ -111,6 +113,8 @@ class PostgresDatabase(Database):
             opened.execute("SET default_transaction_read_only = on")
             opened.execute("SET statement_timeout = 0")  # a backup reads whole tables
         self._keep_out_of_the_log(opened)
+        if name == self._signed:
+            opened.can_fill()
         return opened
 
     def _keep_out_of_the_log(self, opened: PostgresConnection) -> None:
@@ -191,18 +195,21 @@ class PostgresDatabase(Database):
     def _attempt(self, writer: PostgresConnection, jobs: list[Job]) -> bool:
         """Whether the transaction was committed; False: it certainly was not."""
         self._turn += 1
-        asked = False
+        transaction = PostgresTransaction(writer, begun=False, turn=(self._signed, self._turn))
         try:
-            transaction = PostgresTransaction(writer, begun=False)
             run_jobs(jobs, transaction)
-            asked = True
+            transaction.asked = True
             if transaction.begun:
                 writer.execute(_COMMIT.format(self._turn, self._signed))
         except psycopg.OperationalError:
-            if not (asked and writer.broken):
+            if not (transaction.asked and writer.broken):
                 self._roll_back(writer)
                 raise
-            return self._happened(self._turn)
+            if not self._happened(self._turn):
+                return False
+            if not transaction.begun:  # what was lost is what the job's own statement said
+                transaction.settled = True
+                run_jobs(jobs, transaction)
         except BaseException:
             self._roll_back(writer)
             raise
@@ -254,6 +261,19 @@ class PostgresDatabase(Database):
                 finally:
                     self._roll_back(self._reader)
         raise AssertionError("the second attempt returns or raises")
+
+    def begin_step(self) -> bool:
+        """A lock of the session that reads: gone with it, should this process die."""
+        return self._stepping("pg_try_advisory_lock")
+
+    def end_step(self) -> None:
+        """Where the session was lost, so was the lock."""
+        self._stepping("pg_advisory_unlock")
+
+    def _stepping(self, function: str) -> bool:
+        sql = f"SELECT {function}({LOCKS}, {STEP_LOCK})"
+        found = self.read(lambda transaction: transaction.row(sql))
+        return found is not None and bool(found[0])
 
     def forget(self) -> bool:
         """Have dead rows removed; False while they cannot be, since somebody may still see them.

@@ -11,7 +11,7 @@ who closes the epoch holds it alone, hence after all who joined and before all w
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from math import inf
 from time import monotonic
@@ -47,6 +47,7 @@ class PostgresConnection(Connection[Row]):
     """A connection that is lost where the server has said nothing for ``silence`` seconds."""
 
     silence = inf
+    fills = False  # whether the session has a function that fills slots
 
     def wait(self, gen: Any, *how: Any, **more: Any) -> Any:
         """As ever, and not for ever."""
@@ -68,6 +69,12 @@ class PostgresConnection(Connection[Row]):
                 wanted = gen.send(ready)
         except StopIteration as done:
             return done.value
+
+    def can_fill(self) -> None:
+        """Make the function that fills slots, where this user may."""
+        with suppress(errors.InsufficientPrivilege):
+            self.execute(_FILL)
+            self.fills = True
 
     @contextmanager
     def unhurried(self) -> Iterator[None]:
@@ -147,9 +154,32 @@ LOGGED = """
 
 # First number of our advisory locks: other programs in the same database take others.
 LOCKS = 0x0CA9
-_POLICY_LOCK = 0
+_POLICY_LOCK, STEP_LOCK = 0, -1
 # Whoever meets these tries again: the database has undone everything.
 AGAIN = (errors.DeadlockDetected, errors.SerializationFailure)
+
+
+# Joins an epoch and fills slots of it, where the generation is as expected; and notes the turn.
+# Every statement of such a function sees what was committed before the statement began. It belongs
+# to the session.
+_FILL = f"""
+    CREATE FUNCTION pg_temp.capri_fill(
+        _epoch integer, _generation bigint, _numbers bigint[], _size integer, _content bytea,
+        _writer text, _turn bigint
+    ) RETURNS boolean LANGUAGE plpgsql AS $$
+    BEGIN
+        PERFORM pg_advisory_xact_lock_shared({LOCKS}, _epoch);
+        IF (SELECT generation FROM counter WHERE id = 1) <> _generation THEN
+            RETURN FALSE;
+        END IF;
+        INSERT INTO decisions (number, secret)
+            SELECT given.number, substr(_content, ((given.place - 1) * _size + 1)::integer, _size)
+            FROM unnest(_numbers) WITH ORDINALITY AS given (number, place);
+        UPDATE writers SET turn = _turn WHERE name = _writer;
+        RETURN TRUE;
+    END $$
+"""
+_FILLED = "SELECT pg_temp.capri_fill(?::integer, ?, ?::bigint[], ?::integer, ?, ?, ?)"
 
 
 @cache
@@ -161,11 +191,19 @@ def _marks(sql: str) -> str:
 class PostgresTransaction(Transaction):
     """Statements on one connection, between BEGIN and COMMIT."""
 
-    def __init__(self, connection: PostgresConnection, *, begun: bool = True) -> None:
-        """Not ``begun``: BEGIN travels with the first statement, or just before it."""
+    def __init__(
+        self, connection: PostgresConnection, *, begun: bool = True, turn: tuple[str, int] = ("", 0)
+    ) -> None:
+        """Not ``begun``: BEGIN travels with the first statement, or just before it.
+
+        ``turn``: whose row is to note which number where a statement is all of the transaction.
+        """
+        self._connection = connection
         self._cursor = connection.cursor(binary=True)
         self._plain = connection.cursor()
-        self.begun = begun
+        self.begun, self._turn = begun, turn
+        # Whether it may be committed by now, and whether it is known to be.
+        self.asked = self.settled = False
 
     def _begin(self) -> None:
         if not self.begun:
@@ -225,12 +263,28 @@ class PostgresTransaction(Transaction):
         issued, generation = cursor.fetchall()[0]
         return int(issued), int(generation)
 
+    def fill(
+        self, epoch: int, generation: int, numbers: Sequence[int], contents: Sequence[bytes]
+    ) -> bool:
+        """One statement, which is the whole transaction where no other job shares it."""
+        if self.settled:
+            return True
+        size = len(contents[0])
+        if self.begun or not self._connection.fills or any(len(each) != size for each in contents):
+            return super().fill(epoch, generation, numbers, contents)
+        # The numbers as one text, the contents as one: an array of either takes long to write.
+        listed = f"{{{','.join(map(str, numbers))}}}"
+        values = (epoch, generation, listed, size, b"".join(contents), *self._turn)
+        self.asked = True
+        found = self._connection.execute(_marks(_FILLED), values, binary=True).fetchone()
+        return found is not None and bool(found[0])
+
     def hold_epoch(self, epoch: int) -> None:
         """Alone: waits for who joined, and nobody joins until the end."""
         self.rows(f"SELECT pg_advisory_xact_lock({LOCKS}, {int(epoch)})")
 
     def hold_policy(self) -> None:
-        """Alone with counter and publications. Epochs are numbered from 1, this lock is 0."""
+        """Alone with counter and publications. Epochs are numbered from 1."""
         self.rows(f"SELECT pg_advisory_xact_lock({LOCKS}, {_POLICY_LOCK})")
 
     def scrub(self, table: str) -> None:

@@ -123,6 +123,12 @@ class Rows(ABC, Generic[OwnUnit]):
     def write_decisions(self, unit: OwnUnit, numbers: IntArray, prepared: Any) -> None:
         """New decisions."""
 
+    def fill(
+        self, unit: OwnUnit, epoch: int, generation: int, numbers: IntArray, prepared: Any
+    ) -> bool:
+        """New decisions of an epoch, which is joined; False if the generation is another now."""
+        raise NotImplementedError  # where slots are leased
+
     @abstractmethod
     def first_statuses(self, unit: OwnUnit, numbers: IntArray) -> IntArray:
         """What a first reward for each decision meets: accepted, uncounted, or unknown."""
@@ -245,6 +251,14 @@ class Repository(ABC):
 
     # Refuses a forked child, before a lock is taken; None where the policy itself does.
     check_process: Callable[[], None] | None = None
+
+    def begin_step(self) -> bool:
+        """Whether no other process computes the next step; then this one does, until it ends it."""
+        return True
+
+    def end_step(self) -> None:
+        """Others may compute the next step."""
+        return
 
     def note(self) -> Checkpoint | None:
         """Remember how far this has come, after checking that no newer copy was seen.

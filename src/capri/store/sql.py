@@ -258,6 +258,14 @@ class SqlRepository(Repository):
         """Make deleted rows unreadable where one can; False if others stood in the way."""
         return self.database.forget()
 
+    def begin_step(self) -> bool:
+        """Whether no other process computes the next step."""
+        return self.database.begin_step()
+
+    def end_step(self) -> None:
+        """Others may compute the next step."""
+        self.database.end_step()
+
     def leave(self) -> None:
         """Before closing: nobody waits any more for a server that is away."""
         self.database.closing = True

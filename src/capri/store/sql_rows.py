@@ -158,6 +158,14 @@ class SqlRows(Rows[Transaction]):
         sealed = self.seal.seal_many("decisions", listed, "secret", prepared)
         unit.insert("decisions", list(zip(listed, sealed, strict=True)))
 
+    def fill(
+        self, unit: Transaction, epoch: int, generation: int, numbers: IntArray, prepared: Any
+    ) -> bool:
+        """New decisions of an epoch, which is joined; False if the generation is another now."""
+        listed = numbers.tolist()
+        sealed = self.seal.seal_many("decisions", listed, "secret", prepared)
+        return unit.fill(epoch, generation, listed, sealed)
+
     def first_statuses(self, unit: Transaction, numbers: IntArray) -> IntArray:
         """What a first reward for each decision meets: accepted, uncounted, or unknown."""
         rows = unit.among(

@@ -144,6 +144,7 @@ def run_jobs(jobs: list[Job], transaction: "Transaction") -> None:
 
 _NAP = 0.1
 COUNTER = "SELECT issued, generation FROM counter WHERE id = 1"
+_LOCK = "UPDATE counter SET issued = issued WHERE id = 1 RETURNING issued, generation"
 
 
 def empty_store(where: str) -> StorageError:
@@ -215,8 +216,8 @@ class Transaction(ABC):
 
     def lock(self) -> tuple[int, int]:
         """The counter, which stays so until the end of the transaction."""
-        self.run("UPDATE counter SET issued = issued WHERE id = 1")
-        return self.counter()
+        issued, generation = self.rows(_LOCK)[0]
+        return int(issued), int(generation)
 
     # -- statements -------------------------------------------------------------------------------
 
@@ -254,6 +255,18 @@ class Transaction(ABC):
 
         Returns slots handed out and generation, as they are once that is so. Give epochs in order.
         """
+
+    def fill(
+        self, epoch: int, generation: int, numbers: Sequence[int], contents: Sequence[bytes]
+    ) -> bool:
+        """Join an epoch, and insert decisions if the generation is this; whether it was.
+
+        Nothing else is done in this transaction.
+        """
+        if self.join_epochs([epoch])[1] != generation:
+            return False
+        self.insert("decisions", list(zip(numbers, contents, strict=True)))
+        return True
 
     @abstractmethod
     def hold_epoch(self, epoch: int) -> None:
@@ -356,6 +369,14 @@ class Database(ABC):
     @abstractmethod
     def read(self, function: Callable[[Transaction], Result]) -> Result:
         """Run a function that reads, all of it at one point in time, and holds up no writer."""
+
+    def begin_step(self) -> bool:
+        """Whether no other process computes what is published next."""
+        return True
+
+    def end_step(self) -> None:
+        """Others may."""
+        return
 
     @abstractmethod
     def forget(self) -> bool:

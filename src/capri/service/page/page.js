@@ -4,12 +4,18 @@
 const PERIOD = 2500;
 const state = { key: sessionStorage.getItem("capri-key"), seen: [], rates: [], releases: -1, mode: "", operator: true };
 const at = (id) => document.getElementById(id);
+/* A page that was kept has all figures inside, and asks nobody. */
+const kept = at("kept") ? JSON.parse(at("kept").textContent) : null;
 
 class Refused extends Error {
   constructor(status) { super(String(status)); this.status = status; }
 }
 
 async function ask(path) {
+  if (kept) {
+    if (path in kept) return kept[path];
+    throw new Refused(404);
+  }
   const headers = state.key ? { Authorization: `Bearer ${state.key}` } : {};
   const response = await fetch(path, { headers, credentials: "omit", redirect: "error", cache: "no-store" });
   if (!response.ok) throw new Refused(response.status);
@@ -60,6 +66,13 @@ function pace(decided) {
   return rate;
 }
 
+/** From when to when epochs were due, as far as their times are known. */
+function dated(epochs) {
+  const days = epochs.map((epoch) => epoch.date).filter((each) => each).map((each) => new Date(1000 * each).toLocaleDateString([], { day: "numeric", month: "short", year: "numeric" }));
+  if (!days.length) return "";
+  return days[0] === days.at(-1) ? `On ${days[0]}.` : `From ${days[0]} to ${days.at(-1)}.`;
+}
+
 function closing(epoch, rate, rewards) {
   if (!epoch) return "The next epoch is being planned.";
   const left = epoch.length - epoch.taken;
@@ -77,14 +90,14 @@ function drawNow(policy, epochs, ledger) {
   const rates = epochs.map((epoch) => epoch.response_rate).filter((each) => each !== null && each !== undefined);
   const response = rates.length ? rates.at(-1) : null;
   at("tiles").replaceChildren(
-    tile("Decisions a minute", figure(rate), "", "Over the last minute.", spark(state.rates)),
-    tile("Decisions in all", progress.decided.toLocaleString("en"), "", policy.mode === "frozen" ? "Frozen: it decides by what was learnt, and learns nothing." : policy.horizon ? `Of ${policy.horizon.toLocaleString("en")}.` : `${progress.released} ${progress.released === 1 ? "release" : "releases"} so far.`),
+    kept ? tile("Releases", String(progress.released), "", dated(epochs)) : tile("Decisions a minute", figure(rate), "", "Over the last minute.", spark(state.rates)),
+    tile("Decisions in all", progress.decided.toLocaleString("en"), "", policy.mode === "frozen" ? "Frozen: it decides by what was learnt, and learns nothing." : policy.horizon ? `Of ${policy.horizon.toLocaleString("en")}.` : `${progress.released} ${progress.released === 1 ? "release" : "releases"} so far. ${dated(epochs)}`),
     tile("Epoch under way", taking ? `${taking.epoch}` : "–", taking ? `${Math.min(100, Math.round((100 * taking.taken) / taking.length))} % taken` : "", closing(taking, rate, policy.rewards), taking ? share(taking.taken / taking.length) : null),
     tile("Response rate", response === null ? "–" : percent(response), "", response === null ? (policy.rewards.missing === null ? "Released with each epoch." : "A missing reward counts as a number.") : `As released with ${rates.length === 1 ? "one epoch" : `${rates.length} epochs; the last is shown`}.`, rates.length > 1 ? spark(rates) : waiting ? make("div", { class: "label" }, `${waiting} ${waiting === 1 ? "epoch waits" : "epochs wait"} for rewards`) : null),
     tile("Promised to each user", `ε = ${figure(budget)}`, `δ = ${figure(ledger.budget.delta)}`, ledger.releases.length ? `Kept by ${ledger.releases.length === 1 ? "the release" : `all ${ledger.releases.length} releases`}: no user loses more. Each has a budget of their own, so nothing runs out.` : "Nothing is released yet. Each user has a budget of their own."),
   );
   at("pills").replaceChildren(
-    make("li", { class: "live" }, "live"),
+    kept ? make("li", {}, `${policy.progress.decided.toLocaleString("en")} decisions`) : make("li", { class: "live" }, "live"),
     make("li", {}, `mode: ${policy.mode}`),
     make("li", {}, `${policy.model} model`),
     make("li", {}, `${policy.actions.length} actions`),
@@ -119,6 +132,35 @@ function drawActions(estimate, policy) {
       make("td", { class: "number" }, percent(row.played)))))),
   limited(policy.limits),
   rows.length > 12 ? make("p", { class: "soft" }, `and ${rows.length - 12} more actions`) : "");
+}
+
+/** How much more the law of now earns than others, and by how much that may be wrong. */
+function drawWorth(told, estimate) {
+  if (!told || !told.lifts.length) {
+    at("worth-note").textContent = "This preset keeps no belief that could say so.";
+    return at("worth").replaceChildren();
+  }
+  at("worth-note").textContent = estimate.releases
+    ? `A visit earns ${figure(told.worth)} by the law of now, as estimated from the releases over the public contexts. More than others, with an interval of 95 %:`
+    : "Nothing is released yet: all ways to play are expected to be alike.";
+  const ends = told.lifts.flatMap((each) => [each.low, each.high, 0]), low = Math.min(...ends), high = Math.max(...ends);
+  at("worth").replaceChildren(make("table", {},
+    make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "Beside"), make("th", { scope: "col" }, ""), make("th", { class: "number", scope: "col" }, "Lift"))),
+    make("tbody", {}, told.lifts.map((each) => make("tr", {},
+      make("td", { class: "name" }, each.against === `always ${told.control}` ? `${each.against} (as before)` : each.against),
+      make("td", { class: "draw" }, whisker(each.lift, (each.high - each.low) / 2, low, high, `${figure(each.lift)}, between ${figure(each.low)} and ${figure(each.high)}`)),
+      make("td", { class: "number lift" }, each.lift.toFixed(3).replace(/^-(0\.0*)$/, "$1"), make("span", { class: "soft" }, ` ± ${((each.high - each.low) / 2).toFixed(3)}`)))))));
+  if (!told.control) at("worth").append(make("p", { class: "soft" }, "Name the action that was played before, as control under [service], and give it a floor under [limits], to see the lift over it."));
+}
+
+/** A small public map: what is played most by two columns. */
+function drawMap(map, estimate) {
+  at("map-card").hidden = !map || !estimate.releases;
+  if (at("map-card").hidden) return;
+  at("map-note").textContent = `What is played most, by ${map.across.name}${map.down.name ? ` and ${map.down.name}` : ""}, over the public contexts, and in what share of visits.`;
+  at("map").replaceChildren(make("table", { class: "map" },
+    make("thead", {}, make("tr", {}, make("th", { scope: "col" }, map.down.name ? `${map.down.name} \\ ${map.across.name}` : map.across.name), map.across.values.map((value) => make("th", { scope: "col" }, value)))),
+    make("tbody", {}, map.cells.map((row, n) => make("tr", {}, make("th", { scope: "row" }, map.down.values[n]), row.map((cell) => make("td", {}, cell ? make("b", {}, cell.action) : "–", cell ? make("span", { class: "soft" }, ` ${percent(cell.share)}`) : "")))))));
 }
 
 function drawEpochs(epochs, estimate, policy, forecast) {
@@ -182,19 +224,25 @@ function drawCrowd(crowd) {
 
 function drawBudget(ledger, certificate) {
   const last = ledger.releases.at(-1);
-  const facts = [["Promised to each user", `ε = ${figure(ledger.budget.epsilon)}, δ = ${figure(ledger.budget.delta)}`], ["Lost by any user so far, at most", `ε = ${figure(ledger.spent.epsilon)}`], ["Releases in the ledger", String(ledger.releases.length)], ["Last release", last ? `${last.participants.toLocaleString("en")} decisions` : "–"], ["Its noise, in contributions", last && last.sensitivity ? figure(last.noise_scale / last.sensitivity) : "–"]];
+  const facts = [["Promised to each user", `ε = ${figure(ledger.budget.epsilon)}, δ = ${figure(ledger.budget.delta)}`], ["Kept so far", ledger.releases.length ? `yes: ε = ${figure(ledger.spent.epsilon)} at most, of each user's own` : "nothing is released"], ["Releases in the ledger", String(ledger.releases.length)], ["Last release", last ? `${last.participants.toLocaleString("en")} decisions` : "–"], ["Its noise, in contributions", last && last.sensitivity ? figure(last.noise_scale / last.sensitivity) : "–"]];
   const store = certificate && certificate.digests && certificate.digests.store;
   if (store) facts.push(["Rollback guard outside of the store", store.guarded ? "yes" : "none"]);
   const digest = certificate && certificate.digests && certificate.digests.configuration;
   if (digest) facts.push(["Configuration", `${String(digest).slice(0, 16)}…`]);
   at("budget").replaceChildren(
     make("ul", { class: "facts" }, facts.map(([name, value]) => make("li", {}, make("span", {}, name), make("b", {}, value)))),
-    certificate ? make("p", {}, make("button", { type: "button", click: () => keep(certificate) }, "Download the certificate")) : "");
+    certificate ? make("p", { class: "buttons" }, make("button", { type: "button", click: () => keep("certificate.json", JSON.stringify(certificate, null, 2)) }, "Certificate as JSON"), kept ? null : make("button", { type: "button", click: printed }, "Certificate to print")) : "");
 }
 
-function keep(certificate) {
-  const link = make("a", { download: "certificate.json" });
-  link.href = URL.createObjectURL(new Blob([JSON.stringify(certificate, null, 2)], { type: "application/json" }));
+async function printed() {
+  const response = await fetch("/v1/certificate.html", { headers: state.key ? { Authorization: `Bearer ${state.key}` } : {}, credentials: "omit", cache: "no-store" });
+  if (response.ok) keep("certificate.html", await response.text());
+  else tell("The certificate cannot be had now.");
+}
+
+function keep(name, text) {
+  const link = make("a", { download: name });
+  link.href = URL.createObjectURL(new Blob([text], { type: name.endsWith("json") ? "application/json" : "text/html" }));
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
@@ -248,8 +296,8 @@ async function look() {
   const policy = await ask("/v1/policy");
   const stamp = `${policy.progress.released} ${policy.mode} ${policy.actions.join()}`;
   if (stamp !== state.stamp) {
-    const [epochs, estimate, ledger, told, certificate, forecast, operations, shadow] = await Promise.all([ask("/v1/epochs"), ask("/v1/estimate"), ask("/v1/ledger"), optional("/v1/explanation"), optional("/v1/certificate"), optional("/v1/forecast"), optional("/v1/operations"), optional("/v1/shadow")]);
-    Object.assign(state, { stamp, epochs, estimate, ledger, told, certificate, operations, shadow: shadow || [], forecast: forecast && forecast.epochs, policy });
+    const [epochs, estimate, ledger, told, certificate, forecast, operations, shadow, worth] = await Promise.all([ask("/v1/epochs"), ask("/v1/estimate"), ask("/v1/ledger"), optional("/v1/explanation"), optional("/v1/certificate"), optional("/v1/forecast"), optional("/v1/operations"), optional("/v1/shadow"), optional("/v1/worth")]);
+    Object.assign(state, { stamp, epochs, estimate, ledger, told, certificate, operations, worth, shadow: shadow || [], forecast: forecast && forecast.epochs, policy });
     at("name").textContent = policy.name;
     document.title = `${policy.name} · capri`;
     at("guarantee").textContent = policy.guarantee;
@@ -260,12 +308,14 @@ async function look() {
   drawNow(policy, state.epochs, state.ledger);
   drawAlarms(policy, state.operations);
   await drawLive();
-  at("stamp").textContent = `As of ${new Date().toLocaleTimeString()}, capri ${policy.version}.`;
+  if (!kept) at("stamp").textContent = `As of ${new Date().toLocaleTimeString()}, capri ${policy.version}.`;
 }
 
 function drawHeavy() {
   drawActions(state.estimate, state.policy);
   drawEpochs(state.epochs, state.estimate, state.policy, state.forecast);
+  drawWorth(state.worth, state.estimate);
+  drawMap(state.worth && state.worth.map, state.estimate);
   drawEvidence(state.told);
   drawShadow(state.shadow, state.policy);
   drawBudget(state.ledger, state.certificate);
@@ -284,7 +334,7 @@ async function go() {
       at("pills").replaceChildren(make("li", { class: "away" }, "away"));
     }
   }
-  setTimeout(go, document.hidden ? 4 * PERIOD : PERIOD);
+  if (!kept) setTimeout(go, document.hidden ? 4 * PERIOD : PERIOD);
 }
 
 at("door").addEventListener("submit", (event) => {
@@ -302,6 +352,11 @@ at("unlock").addEventListener("click", () => {
   show(false);
   at("key").focus();
 });
+if (kept) {
+  document.querySelector("nav").hidden = true;
+  state.operator = false;
+  at("stamp").textContent = `Kept on ${new Date(1000 * kept.made).toLocaleString()}.`;
+}
 let width = innerWidth;
 addEventListener("resize", () => { if (state.epochs && innerWidth !== width) { width = innerWidth; drawHeavy(); } });
 go();
