@@ -14,11 +14,11 @@ from capri.epoch.plan import Release
 from capri.epoch.storage import plan_from_state, plan_state
 from capri.family import ArmFeatures, Candidates, arms_of
 from capri.kernels import Auto
-from capri.learners.arm_draws import Outlook, number_of_draws, resolved, thompson_draws
 from capri.learners.arm_prior import ArmPosterior, ArmPrior, solve
 from capri.learners.arms_model import ArmsModel
 from capri.learners.belief import Observation
 from capri.learners.dense_model import DenseModel
+from capri.learners.draws import Outlook, number_of_draws, resolved, thompson_draws
 from capri.learners.fit import Innovation
 from capri.learners.messages import remaining
 from capri.learners.overdispersion import Overdispersion

@@ -67,6 +67,15 @@ class Rehearsal:
         features = basis.coordinates(pairs)
         return cls(features, features @ coefficients, coefficients)
 
+    def apart(self, draws: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """``d(c, x) = v(c, x) - E[v(c, .)]`` where a draw plays ``x``, and how likely each is."""
+        best = (self.features @ draws).argmax(axis=1)
+        chance = (best[:, :, None] == np.arange(self.features.shape[1])).mean(axis=1)
+        common = np.einsum("ca,car->cr", chance, self.features)
+        context, action = np.nonzero(chance)
+        away = self.features[context, action] - common[context]
+        return away, chance[context, action] / len(chance)
+
     def quantile(
         self, belief: Belief, state: Posterior, failure: float, generator: np.random.Generator
     ) -> float:

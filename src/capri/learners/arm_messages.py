@@ -16,9 +16,9 @@ from capri.epoch.play import BehaviourPolicy
 from capri.family import ArmBasis, ArmFeatures
 from capri.features import Span
 from capri.learners.arm_cells import ArmShape, Sums, cells_of
-from capri.learners.arm_draws import coordinate_deviation
 from capri.learners.belief import Believed, Block
 from capri.learners.context_law import ContextLaw
+from capri.learners.draws import coordinate_deviation
 from capri.learners.messages import Question, water_filling
 from capri.learners.moment_design import Coordinates, layout_for, loudest, projection_for
 from capri.learners.segments import BlockPart, ContextWeights, Estimated, Stage, keeps

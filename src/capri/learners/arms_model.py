@@ -16,13 +16,6 @@ from capri.epoch.storage import below, named
 from capri.errors import ConfigurationError
 from capri.family import ArmBasis, ArmFeatures, Candidates, arms_of
 from capri.features import ProjectedFeatures
-from capri.learners.arm_draws import (
-    Tries,
-    boldness,
-    number_of_draws,
-    outlook_of,
-    thompson_draws,
-)
 from capri.learners.arm_messages import (
     ArmParts,
     ArmSupport,
@@ -34,6 +27,13 @@ from capri.learners.arm_prior import ArmPosterior, ArmPrior
 from capri.learners.belief import Block
 from capri.learners.change_of_basis import ChangeOfBasis, Lengthened, Passage, least_squares
 from capri.learners.context_law import ContextLaw
+from capri.learners.draws import (
+    Tries,
+    boldness,
+    number_of_draws,
+    outlook_of,
+    thompson_draws,
+)
 from capri.learners.messages import Message, Question
 from capri.learners.model import BlockModel, Knowledge
 from capri.learners.moment_design import Coordinates
@@ -190,7 +190,8 @@ class ArmsModel(BlockModel):
         belief, drift, state = known.belief, known.drift, known.posterior
         assert isinstance(state, ArmPosterior)
         age = belief.epochs - drift.born + waiting
-        outlook = outlook_of(known.problem, self.options, belief, state, length)
+        unknown = float(np.trace(state.covariance.mean(axis=0)))
+        outlook = outlook_of(known.problem, self.options, belief, unknown, length)
         tries = None
         if drift.begun:  # else all arms are alike
             u = self.basis.context(known.stage.contexts[:_TRIED_CONTEXTS])

@@ -127,8 +127,8 @@ def tells(size: float, bound: float) -> bool:
 # Rewards are at their ends where E y^2 is beyond doubt above this share of B^2.
 _AT_THE_ENDS = 0.7
 _SHARES = np.linspace(0.0, 1.0, 9)
-# Coordinates that share the norm of a message in the epochs that matter.
-_TYPICAL_RANK = 4.0
+# Cells or coordinates that share a message in the epochs that matter.
+_TYPICAL_RANK = 32.0
 # Of a noise that follows the mean at least this share of its measured average is left.
 _LEAST_NOISE = 0.25
 

@@ -59,7 +59,7 @@ def allowed(problem: Problem) -> bool:
 def partitions(question: Question[Support]) -> Iterator[Partition]:
     """Partitions of every size, in the directions in which actions are least sure to differ."""
     problem, support = question.problem, question.support
-    spread, vectors = np.linalg.eigh(_unknown(question))
+    spread, vectors = np.linalg.eigh(question.differences)
     kept = np.flatnonzero(spread > _NEGLIGIBLE * spread[-1])[::-1][:_DIRECTIONS]
     directions = np.ascontiguousarray(question.unsettled @ vectors[:, kept])
     points = support.features @ directions
@@ -125,14 +125,11 @@ def best_of(
 
 
 def left_over(question: Question[Support], observation: Observation) -> float:
-    """What is expected to be left of the error of differences after an epoch, as a variance."""
-    seen, factor = question.overdispersion.seen(observation), question.unsettled
-    image = seen.design @ factor
-    known = image.T @ np.linalg.solve(seen.covariance, image)
-    known[np.diag_indices_from(known)] += 1.0
-    return float(np.trace(np.linalg.solve(known, _unknown(question))))
+    """What is expected to be left of the error of differences after an epoch, as a variance.
 
-
-def _unknown(question: Question[Support]) -> FloatArray:
-    """``E[d d^T]`` in coordinates in which what is unknown is white."""
-    return np.asarray(question.unsettled.T @ question.support.differences @ question.unsettled)
+    With ``U`` the error of before and ``A = H F``: ``tr(U) - tr((R + A A^T)^-1 A U A^T)``.
+    """
+    seen, unknown = question.overdispersion.seen(observation), question.differences
+    image = seen.design @ question.unsettled
+    gain = np.linalg.solve(seen.covariance + image @ image.T, image @ unknown) * image
+    return float(np.trace(unknown) - gain.sum())

@@ -156,6 +156,11 @@ class Question(Generic[S]):
             found[block] = (v * weights[:, None]).T @ v
         return found
 
+    @cached_property
+    def differences(self: "Question[Support]") -> FloatArray:
+        """``E[d d^T]`` in coordinates in which what is unknown is white."""
+        return np.asarray(self.unsettled.T @ self.support.differences @ self.unsettled)
+
     def expected(self, observation: Observation, *, main_share: float, noise: float) -> Design:
         """Everything that a release of this observation of one block will be read with."""
         return Design(

@@ -167,7 +167,7 @@ class EvidencePrior(CoefficientPrior):
     def _preferred(self, belief: Belief, start: FloatArray) -> tuple[FloatArray, float]:
         values, vectors = np.linalg.eigh(belief.information)
         kept = values > max(
-            _NEGLIGIBLE * values[-1], 1e-4 * len(values) / float(np.exp(self.expected).sum())
+            _NEGLIGIBLE * values[-1], 3e-3 * len(values) / float(np.exp(self.expected).sum())
         )
         if not kept.any():
             return self.expected, 0.0

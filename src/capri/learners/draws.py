@@ -1,12 +1,20 @@
-"""Which arms an epoch tries: few Thompson draws at first, of what the epoch can resolve.
+"""What an epoch tries: Thompson draws of what its release can resolve.
 
-The noise on an arm's sum is the same however often it was played, so information grows with the
-square of its plays: a few arms at a time teach more than all at once.
+**What would stay noise is not explored.** Along a direction of variance ``l``, ``n`` plays whose
+cells or norm are shared by ``m`` directions give the information ``i = l n^2 (1/m) / (sigma^2 + n
+v/m)``. A draw has the variance ``l i / (1 + i)``: it is one of the coming posterior mean. Of the
+numbers ``m`` the one is taken that resolves most. Early epochs tell which action is good for
+everybody and little of contexts, so they try actions, not every contrast of contexts that the
+prior allows.
 
-Along an eigenvector of ``P_a`` with variance ``l``, ``n`` plays whose norm is shared by ``m``
-directions give the information ``i = l n^2 (1/m) / (sigma^2 + n v/m)``. A draw has the variance
-``l i / (1 + i)``: it is one of the coming posterior mean. What would stay noise is not explored.
-The common part is drawn once for all arms: it decides between contexts, never between arms.
+**One block.** Directions are those of ``F^T E[d d^T] F = V diag(l) V^T``, with ``F F^T`` what is
+unknown and ``d(c, x) = v(c, x) - E[v(c, .)]`` what tells the actions apart that draws of all that
+is unknown would play: an action that one of them plays stays one that can be tried.
+
+**Many unrelated arms: few draws at first.** The noise on an arm's sum is the same however often it
+was played, so information grows with the square of its plays: a few arms at a time teach more than
+all at once. The common part is drawn once for all arms: it decides between contexts, never between
+arms.
 """
 
 from dataclasses import dataclass
@@ -65,19 +73,15 @@ def coordinate_deviation(
 
 
 def outlook_of(
-    problem: Problem,
-    options: PracticalOptions,
-    belief: Belief,
-    state: "ArmPosterior",
-    length: float,
+    problem: Problem, options: PracticalOptions, belief: Belief, spread: float, length: float
 ) -> Outlook:
-    """Of an epoch of about this length, by what is believed now."""
+    """Of an epoch of about this length, by what is believed now; ``spread``: what is unknown."""
     variance = belief.noise_variance(problem.reward_bound)
-    spread = float(np.trace(state.covariance.mean(axis=0)))
     bound = bound_of(problem, options, belief, spread + variance).bound
     noise = 0.0
     if problem.budget is not None:
-        noise = min(coordinate_deviation(problem, bound, norm) for norm in problem.norms)
+        answers = max(1, int(length))
+        noise = min(coordinate_deviation(problem, bound, norm, answers) for norm in problem.norms)
     return Outlook(length=length, noise=noise, variance=variance)
 
 
@@ -115,6 +119,16 @@ def resolved(values: FloatArray, plays: float, outlook: Outlook) -> FloatArray:
         best = np.where((gain.sum(axis=1) > best.sum(axis=1))[:, None], gain, best)
         count *= 2
     return best
+
+
+def resolvable(
+    factor: FloatArray, image: FloatArray, weights: FloatArray, outlook: Outlook
+) -> FloatArray:
+    """A root of the part of ``F F^T`` that an epoch can resolve; ``image``: rows ``d^T F``."""
+    values, vectors = np.linalg.eigh((image * weights[:, None]).T @ image)
+    values = np.maximum(values[::-1], np.finfo(np.float64).tiny)
+    gain = resolved(values[None], outlook.length, outlook)[0]
+    return np.asarray((factor @ vectors[:, ::-1]) * np.sqrt(gain / values))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
