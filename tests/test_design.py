@@ -116,13 +116,13 @@ WAYS = {
         "act": (32, 12),
         "act outside the pool": (45, 14),
         "update": (16, 7),
-        "close and learn": (363, 61),
+        "close and learn": (365, 61),
     },
     "sqlite": {
         "act": (54, 16),
         "act outside the pool": (67, 18),
         "update": (35, 10),
-        "close and learn": (410, 65),
+        "close and learn": (412, 65),
     },
 }
 
