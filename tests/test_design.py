@@ -21,7 +21,7 @@ from builders import CONTEXTS
 from draw_tree import LABORATORY, LABORATORY_PAGE, PACKAGE, PAGE, ROOT
 
 # Of the product: a capability may raise lines and files, and says so here.
-LINES, FILES, DEPTH = 57_500, 223, 20
+LINES, FILES, DEPTH = 58_000, 226, 20
 
 
 def test_tree_and_layers_are_drawn_as_they_are() -> None:
