@@ -21,7 +21,7 @@ from capri.privacy.budget import Budget, warn_of_large_delta
 from capri.privacy.filters import Charge
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger
-from capri.privacy.moments import CountLayout
+from capri.privacy.pairs import CountLayout
 from capri.regression.columns import TableColumns
 from capri.regression.design import (
     SCHEDULES,
