@@ -69,6 +69,8 @@ class PairLayout(Layout):
                 f"rows must have {self.scores} scores each, got shape {scores.shape}"
             )
         with np.errstate(all="ignore"):  # a warning would tell of a row
+            # In one order of memory, or a norm alone and in a batch would differ in its last bit.
+            scores = np.ascontiguousarray(scores)
             norms = np.sqrt(np.einsum("ij,ij->i", scores, scores))
             good = np.isfinite(norms)
             scaled = scores * (self._units / np.maximum(norms, clip_norm))[:, None]
