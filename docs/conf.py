@@ -28,9 +28,17 @@ autodoc_default_options = {
 }
 
 
-def _stay_on_the_site(app: object, page: str, text: list[str]) -> None:
+def _stay_on_the_site(app: Sphinx, page: str, text: list[str]) -> None:
     """A link to a file of the repository that is no page names the file instead."""
-    text[0] = re.sub(r"\[([^\]]+)\]\(\.\./([^)]+)\)", r"\1 (`\2`)", text[0])
+    pages, folder = Path(app.srcdir), Path(app.srcdir, page).parent
+
+    def kept(link: re.Match[str]) -> str:
+        target = (folder / link[2].partition("#")[0]).resolve()
+        if link[2].startswith("http") or target.is_relative_to(pages):
+            return link[0]
+        return f"{link[1]} (`{target.relative_to(pages.parent)}`)"
+
+    text[0] = re.sub(r"(?<!!)\[([^\]]+)\]\(((?:\.\./)+[^)]+)\)", kept, text[0])
 
 
 def setup(app: Sphinx) -> None:

@@ -75,7 +75,10 @@ class Inside:
 
         async def send(message: dict[str, Any]) -> None:
             reply.status = message.get("status", reply.status)
-            reply.headers += message.get("headers", [])
+            # The name of a request in the log is random.
+            reply.headers += [
+                each for each in message.get("headers", []) if each[0] != b"x-capri-request"
+            ]
             reply.body += message.get("body", b"")
 
         await self._app(scope, receive, send)

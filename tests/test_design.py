@@ -21,7 +21,7 @@ from builders import CONTEXTS
 from draw_tree import LABORATORY, LABORATORY_PAGE, PACKAGE, PAGE, ROOT
 
 # Of the product: a capability may raise lines and files, and says so here.
-LINES, FILES, DEPTH = 57_500, 223, 20
+LINES, FILES, DEPTH = 58_000, 226, 20
 
 
 def test_tree_and_layers_are_drawn_as_they_are() -> None:
@@ -116,13 +116,13 @@ WAYS = {
         "act": (32, 12),
         "act outside the pool": (45, 14),
         "update": (16, 7),
-        "close and learn": (361, 60),
+        "close and learn": (365, 61),
     },
     "sqlite": {
         "act": (54, 16),
         "act outside the pool": (67, 18),
         "update": (35, 10),
-        "close and learn": (408, 64),
+        "close and learn": (412, 65),
     },
 }
 

@@ -88,7 +88,8 @@ def test_clock_hides_no_visit() -> None:
     ids=lambda p: p.name,
 )
 def test_links_lead_somewhere(page: Path) -> None:
-    """Files that a page links to or shows exist; anchors name a heading."""
+    """Files that a page links to or shows exist; anchors name a heading; fences are closed."""
+    assert len(re.findall(r"^```", page.read_text(), flags=re.MULTILINE)) % 2 == 0
     for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
         if target.startswith(("http:", "https:", "mailto:")):
             continue

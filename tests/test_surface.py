@@ -10,6 +10,7 @@ from waiting import PATIENCE
 
 # The names that other work relies on. A change here is a change for every user.
 PUBLIC = {
+    "Allowance",
     "AttackResult",
     "AuditResult",
     "AwayError",
@@ -29,6 +30,7 @@ PUBLIC = {
     "Decision",
     "Decisions",
     "Declaration",
+    "DurableClient",
     "EpochPlan",
     "EpochRecord",
     "Epochs",

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).parent
-GROUPS = ("directions", "numbers", "open", "judge")
+GROUPS = ("directions", "numbers", "open", "judge", "device")
 
 
 def flat(value: Any) -> list[Any]:

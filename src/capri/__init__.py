@@ -62,6 +62,8 @@ if typing.TYPE_CHECKING:
     from capri.learners.prior import Prior as Prior
     from capri.local.aggregator import LocalCapri as LocalCapri
     from capri.local.client import LocalClient as LocalClient
+    from capri.local.durable import Allowance as Allowance
+    from capri.local.durable import DurableClient as DurableClient
     from capri.local.reports import ReportStatus as ReportStatus
     from capri.local.shuffler import Shuffler as Shuffler
     from capri.privacy.budget import Budget as Budget
@@ -134,6 +136,7 @@ _NAMES = {
     "capri.learners.prior": ("Prior",),
     "capri.local.aggregator": ("LocalCapri",),
     "capri.local.client": ("LocalClient",),
+    "capri.local.durable": ("Allowance", "DurableClient"),
     "capri.local.reports": ("ReportStatus",),
     "capri.local.shuffler": ("Shuffler",),
     "capri.privacy.budget": ("Budget", "PrivacyModel", "Promise"),

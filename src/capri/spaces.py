@@ -136,9 +136,8 @@ class ContextPool(Contexts):
 
     **Weights are a law**, not a wish: a row of weight 0.02 stands for 2 % of the users, and rows
     without weights for equally many each. Privacy never depends on it; plans and estimates do. In
-    the joint model the practical preset learns from its releases how far those who come are from it
-    (``mismatch`` of its records), and goes on with what it learnt (docs/world.md). Rows must
-    be public: another company's, an old study's, or made up; :meth:`from_ranges` makes them up.
+    the joint model the practical preset learns how far those who come are from it, and goes on with
+    that. Rows must be public: an old study's, or made up by :meth:`from_ranges`.
 
     >>> pool = ContextPool([[0.0], [1.0]], weights=[0.25, 0.75])
     >>> pool.weights
@@ -157,6 +156,7 @@ class ContextPool(Contexts):
     rows: FloatArray
     weights: FloatArray = None  # type: ignore[assignment]
     schema: Schema | None = None
+    ranges: FloatArray | None = None  # a low and a high of each number, where rows were made up
     dimension: int = field(init=False)
     _place: dict[bytes, int] = field(init=False, repr=False)
 
@@ -166,6 +166,8 @@ class ContextPool(Contexts):
         object.__setattr__(self, "rows", rows)
         object.__setattr__(self, "weights", weights)
         object.__setattr__(self, "dimension", rows.shape[1])
+        ranges = None if self.ranges is None else as_rows(self.ranges, "ranges", 2)
+        object.__setattr__(self, "ranges", ranges)
         # Backwards, so that of equal rows the first is found.
         place = {key: number for number, key in reversed([*enumerate(_row_bytes(rows))])}
         object.__setattr__(self, "_place", place)
@@ -176,15 +178,16 @@ class ContextPool(Contexts):
 
         ``ranges``: a (low, high) for each column, or a :class:`~capri.Schema`, whose levels take
         turns; where a missing cell is a value of its own, a tenth of them is missing. The same rows
-        for everybody. As a law it says that all contexts come equally often, which nobody
-        believes: it is where learning the law begins.
+        for everybody. As a law it is where learning begins.
 
         >>> ContextPool.from_ranges([(0, 1), (18, 98)], size=3).rows.round(2).tolist()
         [[0.25, 23.59], [0.01, 69.17], [0.76, 34.76]]
         """
         known = checked_ranges(ranges)
         rows = within(known, even_shares(whole("size", size), columns_of(known)))
-        return cls(rows, schema=known if isinstance(known, Schema) else None)
+        if isinstance(known, Schema):
+            return cls(rows, schema=known, ranges=np.tile([0.0, 1.0], (known.dimension, 1)))
+        return cls(rows, ranges=np.array(known))
 
     @staticmethod
     def _normalised(weights: object, count: int) -> FloatArray:

@@ -2,7 +2,8 @@
 
 A point is a transaction and a place in it: before it begins, inside (after one of its statements),
 at its end (all done, not committed) and after (committed, and nobody was told). Transactions are
-known by the function that does them.
+known by the function that does them. One that is a single statement of Postgres is committed at its
+end.
 """
 
 import os
@@ -18,7 +19,6 @@ from fault_control import Control
 TRANSACTIONS = {
     "Decider.decide": "decide",
     "Rewards.reward": "reward",
-    "SlotBook.take": "lease",
     "EpochLoop.end": "end",
     "Releases.close": "close",
     "Releases._keep": "draw",
@@ -38,7 +38,7 @@ TRANSACTIONS = {
     "PostgresDatabase._sign_in": "sign-in",
 }
 PLACES = ("before", "inside", "end", "after")
-STATEMENTS = ("rows", "run", "insert", "insert_new", "among", "join_epochs")
+STATEMENTS = ("rows", "run", "insert", "insert_new", "among", "join_epochs", "fill")
 
 
 def name_of(function: Callable[..., Any]) -> str:

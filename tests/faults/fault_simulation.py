@@ -92,11 +92,8 @@ class Simulation:
         self._pair: set[int] = set()  # closings of the same epoch that are under way
         self._mode = "active"
         self._calls = self._newest = self._catalogues = 0
-        leased = () if server is None else ("lease",)
         opening = OPENING[:1] if server is None else OPENING
-        self.points = [
-            f"{name}.{place}" for name in (*TRANSACTIONS, *leased, *opening) for place in PLACES
-        ]
+        self.points = [f"{name}.{place}" for name in (*TRANSACTIONS, *opening) for place in PLACES]
         self.killed: Counter[str] = Counter()
         self.events: Counter[str] = Counter()
 

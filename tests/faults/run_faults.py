@@ -286,7 +286,7 @@ def told(result: dict[str, Any]) -> str:
 
 def points_of(store: str) -> list[str]:
     """All points of a store's transactions."""
-    names = [*TRANSACTIONS, *OPERATIONS, *OPENING, *(["lease"] if store == "postgres" else [])]
+    names = [*TRANSACTIONS, *OPERATIONS, *OPENING]
     if store == "sqlite":
         names.remove("sign-in")
     return [*CREATING, *(f"{name}.{place}" for name in names for place in PLACES)]

@@ -82,9 +82,9 @@ def test_rates_are_read_from_cells_of_missing_users() -> None:
     layout = histogram_layout(cells=3, length=400, budget=capri.Budget(50.0), missing=True)
     told = np.zeros(layout.coordinates)
     told[layout.blocks["missing"].part] = [10.0, 20.0, 10.0]
-    release = SimpleNamespace(plan=SimpleNamespace(layout=layout), participants=100, vector=told)
+    release = SimpleNamespace(plan=SimpleNamespace(asked=layout), participants=100, vector=told)
     rates = Rates().after(release)  # type: ignore[arg-type]
     assert rates.short / rates.short_precision == pytest.approx(0.6)
     silent = histogram_layout(cells=3, length=400, budget=capri.Budget(50.0))
-    release.plan.layout, release.vector = silent, np.zeros(silent.coordinates)
+    release.plan.asked, release.vector = silent, np.zeros(silent.coordinates)
     assert Rates().after(release) == Rates()  # type: ignore[arg-type]

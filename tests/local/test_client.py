@@ -2,12 +2,7 @@
 
 import contextlib
 import copy
-import errno
-import json
-import os
 import pickle
-import re
-import stat
 import subprocess
 import sys
 import threading
@@ -28,7 +23,7 @@ from devices import (
 )
 
 import capri
-from capri.errors import BudgetError, BundleError, ConfigurationError, DataError, StorageError
+from capri.errors import BudgetError, BundleError, ConfigurationError, DataError
 
 BUNDLE = small_aggregator().bundle()
 SECRET = 0.7319528461903277
@@ -409,125 +404,6 @@ def test_threads_get_one_report() -> None:
     for thread in threads:
         thread.join()
     assert len(made) == 1
-
-
-def test_receipt_outlives_the_process(tmp_path: Path) -> None:
-    path = tmp_path / "receipt"
-    client = device(receipt=path)
-    client.act([0.5])
-    assert not path.exists()  # nothing was spent
-    report = client.report(0.5)
-    assert path.read_bytes() == report
-    restarted = device(receipt=path)
-    assert restarted.reported
-    restarted.act([0.5])
-    with pytest.raises(BudgetError, match=re.escape(f"says its receipt {path}:")):
-        restarted.report(0.5)
-
-
-def test_two_devices_with_one_receipt(tmp_path: Path) -> None:
-    one, two = (device(receipt=tmp_path / "receipt") for _ in range(2))
-    one.act([0.5]), two.act([0.5])
-    one.report(0.5)
-    with pytest.raises(BudgetError, match=re.escape(f"says its receipt {tmp_path / 'receipt'}:")):
-        two.report(0.5)
-
-
-def test_receipt_that_cannot_be_written(tmp_path: Path) -> None:
-    client = device(receipt=tmp_path / "missing" / "receipt")
-    client.act([0.5])
-    with pytest.raises(StorageError, match=r"missing/receipt: .*Nothing was reported"):
-        client.report(0.5)
-    (tmp_path / "missing").mkdir()
-    assert len(client.report(0.5)) == 32  # nothing was spent: the datum is still there
-
-
-def test_an_upload_that_failed_is_the_same_bytes_again(tmp_path: Path) -> None:
-    path = tmp_path / "receipt"
-    bundle, budget = late_bundle(), BUDGET
-    client = capri.LocalClient(bundle, budget, receipt=path)
-    assert client.made is None
-    client.act([0.5])
-    report = client.report(0.5)  # and the upload fails
-    assert client.made == report
-    assert capri.LocalClient(bundle, budget, receipt=path).made == report
-    # Power was lost while the receipt was written: there was a report, and its bytes are gone.
-    for left in (b"", report[:20], report[:-1] + bytes([report[-1] ^ 1]), bytes(32)):
-        path.write_bytes(left)
-        restarted = capri.LocalClient(bundle, budget, receipt=path)
-        assert (restarted.reported, restarted.made) == (True, None)
-
-
-def test_a_report_that_cannot_be_kept_is_dropped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The disk fills up between the receipt and the report: nothing leaves, and no second one."""
-    client = device(receipt=tmp_path / "receipt")
-    client.act([0.5])
-
-    def full(handle: int) -> None:
-        told = os.fstat(handle)
-        if stat.S_ISREG(told.st_mode) and told.st_size:
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(StorageError, match="The report was dropped, and no second one"):
-        client.report(0.5)
-    assert (client.reported, client.made) == (True, None)
-    with pytest.raises(BudgetError):
-        client.report(0.5)
-
-
-@pytest.mark.parametrize("context", [[0.25], [nan], [1e300], [-inf], [-0.0]])
-def test_a_decision_outlives_a_restart(context: list[float], tmp_path: Path) -> None:
-    """Act, keep a text, start anew, report: to the bit what a client without a restart reports."""
-    path, user = tmp_path / "receipt", {"simulation": (7, 3)}
-    before = device(receipt=path, **user)
-    assert before.pending is None
-    before.act(context)
-    kept = before.pending
-    assert kept is not None
-    assert len(kept) < 200
-    after = device(receipt=path, pending=kept, **user)
-    assert after.pending == kept
-    assert not after.renew(late_bundle(), keep=True)
-    report = after.report(0.5)
-    alone = device(**user)
-    alone.act(context)
-    assert report == alone.report(0.5)
-    with pytest.raises(BudgetError):
-        before.report(0.5)
-    spent = device(receipt=path, pending=kept, **user)
-    assert (spent.reported, spent.pending, spent.made) == (True, None, report)
-    with pytest.raises(BudgetError):
-        spent.report(0.5)
-
-
-def test_a_decision_that_was_not_kept_so_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "receipt"
-    client = device(receipt=path)
-    client.act([0.5])
-    kept = client.pending
-    assert kept is not None
-    told = json.loads(kept)
-    changes = [
-        {"digest": "00"}, {"digest": None}, {"action": 99}, {"action": -1}, {"action": 0.5},
-        {"action": True}, {"action": None}, {"context": []}, {"context": [1.0, 2.0]},
-        {"context": ["0.5"]}, {"context": [[0.5]]}, {"context": {"0": 0.5}}, {"context": [True]},
-        {"context": "0"}, {"context": None},
-    ]  # fmt: skip
-    texts = ["", "{}", "null", "[]", kept[:20], kept.replace("0.5", "NaN"), "[" * 10_000]
-    for wrong in (*texts, *(json.dumps(told | change) for change in changes)):
-        with pytest.raises(DataError):
-            device(receipt=path, pending=wrong)
-    with pytest.raises(DataError, match=r"without it \(pending=None\), and decide again"):
-        device(receipt=path, pending=kept[:20])
-    with pytest.raises(DataError, match="made under the bundle of digest"):
-        capri.LocalClient(late_bundle(), BUDGET, receipt=path, pending=kept)
-    with pytest.raises(ConfigurationError, match="could be reported twice"):
-        device(pending=kept)
-    huge = json.dumps(told | {"context": [10**400]})  # a number of another language: too large
-    assert device(receipt=path, pending=huge).pending is not None
 
 
 def test_renewing_in_the_middle_of_a_decision_drops_it(monkeypatch: pytest.MonkeyPatch) -> None:

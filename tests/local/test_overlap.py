@@ -74,13 +74,14 @@ def told(aggregator: capri.LocalCapri) -> tuple[object, ...]:
 def spied(monkeypatch: pytest.MonkeyPatch) -> list[Release]:
     """The readings to come."""
     seen: list[Release] = []
-    release = EpochReports.release
+    read = EpochReports.read
 
-    def watched(epoch: EpochReports, *, last: bool) -> Release:
-        seen.append(release(epoch, last=last))
-        return seen[-1]
+    def watched(epoch: EpochReports, *, last: bool) -> Any:
+        found = read(epoch, last=last)
+        seen.append(found[0])
+        return found
 
-    monkeypatch.setattr(EpochReports, "release", watched)
+    monkeypatch.setattr(EpochReports, "read", watched)
     return seen
 
 

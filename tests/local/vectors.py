@@ -12,6 +12,7 @@ import struct
 import sys
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache, partial
 from hashlib import sha256
 from itertools import pairwise
@@ -35,13 +36,16 @@ from devices import (
 )
 
 import capri
-from capri.errors import BundleError
+from capri.errors import BudgetError, BundleError, DataError
+from capri.files import canonical
 from capri.kernels import from_dict
 from capri.kernels.evaluate import steady
-from capri.local import wire
+from capri.local import tickets, wire
 from capri.local.bundle import open_bundle
 from capri.local.device import Device, DeviceRandomness
 from capri.local.reports import EpochReports, judge
+from capri.local.stores import MemoryStore
+from capri.local.tickets import Tickets
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger
 from capri.privacy.sphere import (
@@ -264,6 +268,74 @@ def op_judge(case: Case) -> Any:
     return str(capri.ReportStatus(int(verdict.status[0])))
 
 
+def op_device(case: Case) -> Any:
+    """A device that is opened anew for every step: what came of each, and all that is kept."""
+    store, bundles = MemoryStore(case.get("kept", {})), stored_bundles()
+    outcomes: list[Any] = []
+    for step in case["steps"]:
+        try:
+            client = capri.DurableClient(
+                bundles[step["bundle"]],
+                capri.Budget(epsilon=case["epsilon"]),
+                policy=step["policy"],
+                person=step.get("person", ""),
+                allowance=capri.Allowance(**case["allowance"]),
+                store=store,
+                send=lambda _, told=step: told["says"],
+                log=None if "log" not in step else partial(_log, step["log"]),
+                ticket=None if "key" not in case else partial(_salt, case["key"], step),
+                consent=lambda told=step: told.get("consent", True),
+                share=step.get("share", 1.0),
+                delay=timedelta(seconds=step.get("delay", 0)),
+                clock=lambda now=step["now"]: datetime.fromtimestamp(now / 1000, UTC),
+                randomness=Draws(case["draws"] | step.get("draws", {})),
+            )
+            outcomes.append(_stepped(client, step))
+        except (BudgetError, BundleError, DataError) as problem:
+            outcomes.append(type(problem).__name__)
+    return [outcomes, {name: _shown(store.texts[name]) for name in sorted(store.texts)}]
+
+
+def _salt(key: str, step: Case, commitment: bytes) -> bytes:
+    if step.get("offline"):
+        raise OSError
+    return Tickets(bytes.fromhex(key)).issue(commitment)
+
+
+def _log(entries: Any) -> Any:
+    """Digests of bundles by name; what is no list is what a portal would say."""
+    if not isinstance(entries, list):
+        return entries
+    return [stored_bundles()[name][-32:].hex() for name in entries]
+
+
+def op_redeem(case: Case) -> Any:
+    """The report in an upload; null where it has no ticket."""
+    (report,) = Tickets(bytes.fromhex(case["key"])).reports([bytes.fromhex(case["upload"])])
+    return report.hex() or None
+
+
+def _stepped(client: capri.DurableClient, step: Case) -> Any:
+    match step["do"]:
+        case "act":
+            return client.act([nan if x is None else x for x in step["context"]]).action_index
+        case "report":
+            return client.report(step["reward"])
+        case "flush":
+            return client.flush(again=step.get("again", False))
+        case "spending":
+            return client.spending()
+    return client.status
+
+
+def _shown(text: str) -> Any:
+    """What is kept of a person, with sorted names; of the bytes of a bundle their digest."""
+    try:
+        return json.loads(canonical(json.loads(text)))
+    except ValueError:
+        return sha256(b64decode(text)).hexdigest() if len(text) > 50 else text
+
+
 OPERATIONS: dict[str, Callable[[Case], Any]] = {
     name.removeprefix("op_"): function
     for name, function in list(globals().items())
@@ -276,7 +348,11 @@ AGREEMENT = dict.fromkeys(OPERATIONS, EXACT) | {
     "law": RELATIVE,
     "encode": UNITS,
 }
-SIDES = dict.fromkeys(OPERATIONS, "device") | {"judge": "aggregator", "direction_sum": "aggregator"}
+SIDES = dict.fromkeys(OPERATIONS, "device") | {
+    "judge": "aggregator",
+    "redeem": "aggregator",
+    "direction_sum": "aggregator",
+}
 
 
 def agree(operation: str, found: Any, wanted: Any) -> bool:
@@ -729,7 +805,8 @@ def open_cases(chooser: random.Random) -> Iterator[Case]:
 
 
 def judge_cases(chooser: random.Random) -> Iterator[Case]:
-    """Reports that must be accepted or rejected."""
+    """Reports that must be accepted or rejected, and uploads with tickets."""
+    yield from ticket_cases(chooser)
     for name in ("first", "thompson"):
         bundle = open_bundle(stored_bundles()[name])
         assert bundle.plan.sphere is not None
@@ -765,11 +842,78 @@ def judge_cases(chooser: random.Random) -> Iterator[Case]:
             }
 
 
+def device_cases(chooser: random.Random) -> Iterator[Case]:
+    """Visits of one device: policies, people, reloads, clocks, answers, texts that are damaged."""
+    day, start = 86_400_000, 1_700_000_000_000
+
+    def case(*steps: Case, **changes: Any) -> Case:
+        now, listed = start, []
+        for step in steps:
+            now += step.pop("later", 1000)
+            listed.append({"now": now, "bundle": "first", "policy": "books", **step})
+        allowance = {"epsilon": 8, "days": 30}
+        told = {"operation": "device", "epsilon": 4.0, "allowance": allowance, "steps": listed}
+        return {**told, "draws": draws_of(chooser), **changes}
+
+    act, report = {"do": "act", "context": [0.4]}, {"do": "report", "reward": 0.5}
+    flush, said = {"do": "flush", "says": "accepted"}, {"do": "spending"}
+    status = {"do": "status"}
+    books, films, songs = ([{**each, "policy": name} for each in (act, report)] for name in "abc")
+    yield case(status, act, status, report, status, flush, status, report, said)
+    yield case(report, {**act, "context": [None]}, {**report, "reward": None}, act, flush, flush)
+    stale, portal = {**flush, "says": "stale"}, {**flush, "says": "please log in"}
+    yield case(act, flush, report, portal, flush, {**flush, "again": True}, stale)
+    later = {"bundle": "thompson"}
+    yield case(act, {**report, **later}, flush)  # under the bundle that it was made with
+    yield case(act, {**act, **later}, act, {**act, **later}, report, said)
+    days = [{**status, "later": 8 * day} for _ in range(4)]
+    yield case(*books, *films, *songs, {**said, "policy": "c"}, *days, songs[1], said)
+    back, ahead = {**films[0], "later": -3 * day}, {**songs[0], "later": 900 * day}
+    yield case(*books, back, films[1], ahead, songs[1], said)
+    hers = {"person": 'sœur "x"\\'}
+    yield case(act, report, {**act, **hers}, {**report, **hers}, {**said, **hers})
+    yield case(act, {**report, "consent": False}, status, act, report, flush)
+    yield case({**act, "share": 0.0}, {**report, "share": 1.0}, status)
+    yield case({**act, "delay": 60}, {**report, "delay": 60}, {**flush, "delay": 60, "again": True},
+               {**flush, "delay": 60, "later": 60_000})  # fmt: skip
+    tries = [{**flush, "says": None, "later": 3_600_000} for _ in range(14)]
+    yield case(act, report, *tries, flush, {**flush, "later": 10_000_000})
+    yield case(act, report, said, allowance={"epsilon": 3.9, "days": 0.5})
+    logs = [None, "portal", [], ["thompson"], ["thompson", "first"]]
+    yield case(act, *[{**report, "log": each} for each in logs])
+    first, both = {"log": ["first"]}, {"log": ["thompson", "first"]}
+    films = [{**each, "policy": "films"} for each in (act, report, report)]
+    other = [{**films[1], **both}, {**films[2], **first}]
+    no = {**report, "consent": False, **first}
+    yield case(act, no, act, {**report, **both}, status, films[0], *other)
+    key = chooser.randbytes(32).hex()
+    yield case(act, {**act, **later}, report, flush, status, key=key)
+    yield case({**act, "offline": True}, {**report, "offline": True}, status, act, report, flush,
+               key=key)  # fmt: skip
+    for text in ("{", "{}", "[]", "7", '{"spent": 3}'):
+        yield case(status, kept={'""': text})
+
+
+def ticket_cases(chooser: random.Random) -> Iterator[Case]:
+    """Uploads with the ticket that they need, with another's, and with none."""
+    bundle, key, secret = stored_bundles()["first"], chooser.randbytes(32), chooser.randbytes(16)
+    digest = bundle[-32:-24]
+    salt = Tickets(key).issue(tickets.commitment(secret, digest))
+    tail = bytes([3, 0])
+    good = sealed(b"\xca\x04" + digest + tickets.token(secret, salt) + tail) + secret
+    other = sealed(b"\xca\x04" + digest[::-1] + tickets.token(secret, salt) + tail) + secret
+    free = sealed(b"\xca\x04" + digest + chooser.randbytes(16) + tail) + secret
+    for upload in (good, good[:32], other, free, good[:-1] + b"\0", good + b"\0", b""):
+        yield {"operation": "redeem", "key": key.hex(), "upload": upload.hex()}
+    yield {"operation": "redeem", "key": chooser.randbytes(32).hex(), "upload": good.hex()}
+
+
 GROUPS: dict[str, tuple[Callable[[random.Random], Iterator[Case]], int]] = {
     "directions": (direction_cases, 1),
     "numbers": (number_cases, 2),
     "open": (open_cases, 3),
     "judge": (judge_cases, 4),
+    "device": (device_cases, 5),
 }
 
 

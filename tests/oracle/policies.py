@@ -22,6 +22,13 @@ _SAMPLER = capri.ContextSampler(lambda generator, count: generator.random((count
 _LIMITS = capri.Limits(
     floor={0: 0.1}, ceiling={1: 0.5}, allowed={2: {0: (None, 0.7)}}, availability={1: 0.5}
 )
+_RANGES = capri.ContextPool.from_ranges([(0, 1), (-1, 2)], size=16)
+_SCHEMA = capri.Schema(
+    [
+        capri.schema.Numeric("age", 0, 1, missing="own"),
+        capri.schema.Categorical("plan", ["free", "pro"], missing="own"),
+    ]
+)
 _ROWS = capri.Prior.from_rows(np.repeat(CONTEXTS, 5, axis=0), [0, 1, 2, 0, 1] * 4, [0.1, 0.3] * 10)
 _OWN_ACTIONS = capri.VaryingActions(count=3, dimension=1)
 
@@ -81,11 +88,23 @@ POLICIES: dict[str, dict[str, Any]] = {
     | {"limits": _LIMITS, "kernel": "auto", "actions": 12},
     "limits, late": _PRACTICAL | {"limits": _LIMITS, "reward_wait": 6},
     "told beforehand": _PRACTICAL | {"prior": _ROWS},
+    "crowd": _PRACTICAL | {"contexts": _RANGES, "rank_tolerance": 0.1, "first_epoch": 2},
+    "crowd, auto, late": _PRACTICAL
+    | {"contexts": _RANGES, "first_epoch": 4, "kernel": "auto", "reward_wait": 6},
+    "crowd, named": _PRACTICAL
+    | {
+        "contexts": capri.ContextPool.from_ranges(_SCHEMA, size=16),
+        "kernel": "auto",
+        "contributions_per_user": 3,
+    },
+    "crowd, arms": _PRACTICAL
+    | {"contexts": _RANGES, "first_epoch": 4, "kernel": "auto", "actions": 12},
     "practical, users": _PRACTICAL | {"contributions_per_user": 3, "contributions_per_epoch": 2},
 }
 
 # Messages of one cell alone, wherever those of a whole vector go.
 _PURE = ("practical", "auto", "practical, sampler", "practical, own actions", "late, sum")
 _PURE += ("auto, late and missing", "changes, late", "many unrelated arms", "limits", "range, arms")
+_PURE += ("crowd", "crowd, auto, late", "crowd, named", "crowd, arms")
 _PURE += ("missing, as estimated, late, max", "told beforehand", "practical, users")
 POLICIES |= {f"pure, {name}": POLICIES[name] | {"budget": PURE} for name in _PURE}

@@ -18,7 +18,10 @@ from capri.joint import release
 from capri.joint.decisions import Decider
 from capri.joint.release import SettledSum
 from capri.joint.rewards import Rewards
+from capri.learners.crowd import Crowd
+from capri.privacy import gate
 from capri.privacy.gate import Gate
+from capri.privacy.pairs import CountLayout
 from capri.store.memory import MemoryRepository
 from capri.store.memory_rows import MemoryRows
 from epochs_inside import epochs_inside
@@ -243,6 +246,55 @@ def plan_by_sets(patch: pytest.MonkeyPatch) -> None:
     _wrap(patch, Chooser, "unserved", leak)
 
 
+def _note_contexts(patch: pytest.MonkeyPatch) -> list[np.ndarray]:
+    """The rows of the epoch that was added up last."""
+    noted = [np.zeros((1, 2))]
+
+    def leak(
+        honest: Any, plan: Any, segments: Any, starts: Any, problem: Any, parts: Any, **how: Any
+    ) -> Any:
+        kept = list(parts)
+        noted[0] = np.concatenate([part.played.numbers for part in kept])
+        return honest(plan, segments, starts, problem, kept, **how)
+
+    _wrap(patch, release, "settled_sum", leak)
+    return noted
+
+
+def make_up_rows_from_real_ones(patch: pytest.MonkeyPatch) -> None:
+    """The pool is moved to where those of its last epoch are."""
+    noted = _note_contexts(patch)
+
+    def leak(honest: Any, crowd: Crowd, generator: Any) -> Any:
+        return np.clip(honest(crowd, generator) + np.nanmedian(noted[0]), -1, 2)
+
+    _wrap(patch, Crowd, "_rows", leak)
+
+
+def count_cells_without_noise(patch: pytest.MonkeyPatch) -> None:
+    """Marginals leave as they are."""
+    blind_noise = gate.noised
+
+    def leak(total: Any, layout: Any, *how: Any) -> Any:
+        return total if isinstance(layout, CountLayout) else blind_noise(total, layout, *how)
+
+    patch.setattr(gate, "noised", leak)
+
+
+def take_quantiles_of_real_rows(patch: pytest.MonkeyPatch) -> None:
+    """Columns are told apart between quantiles of those who came."""
+    noted = _note_contexts(patch)
+
+    def leak(honest: Any, crowd: Crowd, release: Any) -> Any:
+        found = honest(crowd, release)
+        low = float(np.nanquantile(noted[0][:, 0], 0.4))
+        windows = found.windows.copy()
+        windows[0] = low - 0.1, low + 0.1
+        return replace(found, windows=windows)
+
+    _wrap(patch, Crowd, "_with_shares", leak)
+
+
 # The policy that has the leak, and the public thing that gives it away.
 MUTANTS: list[tuple[Plant, str, str]] = [
     (refuse_contexts, "paper", "error"),
@@ -262,6 +314,9 @@ MUTANTS: list[tuple[Plant, str, str]] = [
     (show_how_many_take_part, "paper, users", "inside"),
     (refuse_empty_sets, "limits", "error"),
     (plan_by_sets, "limits", "law"),
+    (make_up_rows_from_real_ones, "crowd", "explained | ledger"),
+    (count_cells_without_noise, "crowd", "explained | ledger"),
+    (take_quantiles_of_real_rows, "crowd", "explained | ledger"),
 ]
 
 

@@ -59,6 +59,7 @@ def test_a_change_tells_nothing(name: str, tmp_path: Path, monkeypatch: pytest.M
         "late, sum",
         "late, paper, local",
         "limits",
+        "crowd",
         "pure, auto, late and missing",
     ],
 )

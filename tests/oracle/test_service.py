@@ -272,9 +272,9 @@ def lengths_tell(patch: Patch) -> None:
         honest(self, visits)
         counted.marks = getattr(counted, "marks", 0) + sum(len(each.context[1]) for each in visits)
 
-    def responded(response: Any, send: Any, *, close: bool = False) -> Awaitable[None]:
+    def responded(response: Any, send: Any, asked: Any, *, close: bool = False) -> Awaitable[None]:
         told = (*response.headers, (b"x-unread", str(getattr(counted, "marks", 0)).encode()))
-        return respond(msgspec.structs.replace(response, headers=told), send, close=close)
+        return respond(msgspec.structs.replace(response, headers=told), send, asked, close=close)
 
     patch.setattr(BulkPolicy, "read_visits", read)
     patch.setattr(endpoint, "respond", responded)

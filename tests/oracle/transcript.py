@@ -38,6 +38,8 @@ def overheard(transcript: Transcript) -> Iterator[None]:
         redirect_stderr(printed),
     ):
         warnings.simplefilter("always")
+        # Said of a configuration when it is built, before any user.
+        warnings.filterwarnings("ignore", "this policy counts users' contributions in memory")
         try:
             yield
         except Exception as error:

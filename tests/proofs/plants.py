@@ -23,7 +23,8 @@ from capri.privacy import sphere as spheres
 from capri.privacy.budget import Budget, UserLimit
 from capri.privacy.histogram import CornerLayout, HistogramLayout
 from capri.privacy.ledger import Ledger
-from capri.privacy.moments import CountLayout, MomentLayout
+from capri.privacy.moments import MomentLayout
+from capri.privacy.pairs import CountLayout, PairLayout
 from capri.privacy.products import ProductLayout
 from capri.privacy.projection import IntegerProjection
 from capri.privacy.shuffle import Shuffle
@@ -390,6 +391,23 @@ ROWS = {
     ),
 }
 
+
+def scores_twice_as_long(honest: Any) -> Any:
+    return lambda self, scores, clip_norm: 2 * honest(self, scores, clip_norm)
+
+
+CROWD = {
+    ("crowd", 1, "the diameter in L1 of one column"): Plant(
+        squared_diameter(CountLayout, Fraction(1, 9)), {"name": "counts, pure"}
+    ),
+    ("crowd", 2, "a diameter of pairs a tenth too small"): Plant(
+        squared_diameter(PairLayout, Fraction(81, 100)), {"name": "pairs"}
+    ),
+    ("crowd", 3, "scores twice as long"): Plant(
+        method(PairLayout, "rounded", scores_twice_as_long), {"name": "pairs"}
+    ),
+}
+
 # -- shadow visits ---------------------------------------------------------------------------------
 
 
@@ -663,7 +681,8 @@ SLOTS = {
 }
 
 PLANTS: dict[tuple[str, int, str], Plant] = {
-    **GATE, **CALIBRATION, **VECTOR, **PRODUCTS, **CELLS, **ROWS, **SHADOW, **SPHERE,
+    **GATE, **CALIBRATION, **VECTOR, **PRODUCTS, **CELLS, **ROWS,
+    **CROWD, **SHADOW, **SPHERE,
     **SHUFFLING, **COMPOSITION, **SLOTS,
 }  # fmt: skip
 # Their tests take seconds.

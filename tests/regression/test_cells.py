@@ -185,7 +185,7 @@ def test_partitions_of_one_row_may_have_a_type_of_their_own(cell: Any) -> None:
     assert np.array_equal(model.predict(test), reference)
     if cell != 1j:  # which Arrow has no type for
         tables = [(pa.Table.from_pandas(row), targets) for row, targets in chunks]
-        assert np.array_equal(quiet(lambda: ridge().fit(tables)).predict(TEST), reference)
+        assert np.array_equal(quiet(lambda: ridge().fit(tables)).predict(test), reference)
 
 
 # -- labels ---------------------------------------------------------------------------------------

@@ -1,6 +1,8 @@
 """Columns that people have: names, categories, bounds in many forms, weights, refits."""
 
+import datetime
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +11,18 @@ import pytest
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 
-from capri import ConfigurationError, KernelWarning, PrivacyLeakWarning, PrivateKernelRidge, Schema
+from capri import (
+    Budget,
+    BudgetError,
+    ConfigurationError,
+    KernelWarning,
+    OrganisationLedger,
+    PrivacyLeakWarning,
+    PrivateKernelClassifier,
+    PrivateKernelQuantiles,
+    PrivateKernelRidge,
+    Schema,
+)
 from capri.errors import DataError
 from capri.regression import PublicScaler
 from capri.schema import Categorical, Numeric
@@ -202,3 +215,68 @@ def test_declared_columns_are_found_by_name_in_any_order() -> None:
     other = quiet(ridge(X_bounds=(0, 98)), plain, y)
     with pytest.raises(ValueError, match="same order"):
         other.predict(plain[["member", "age", "plan"]])
+
+
+def of_pandas(cells: dict[str, list[Any]]) -> Any:
+    return pd.DataFrame(cells)
+
+
+def of_arrow(cells: dict[str, list[Any]]) -> Any:
+    return pytest.importorskip("pyarrow").table(cells)
+
+
+def of_polars(cells: dict[str, list[Any]]) -> Any:
+    return pytest.importorskip("polars").DataFrame(cells)
+
+
+def test_frames_of_every_library_give_the_same_bits() -> None:
+    """Missing cells, dates where a number was meant, another order of columns, and no rows yet."""
+    cells: dict[str, list[Any]] = {
+        "age": [41, None, 67, 30] * 25,
+        "plan": ["free", "pro", None, "gold"] * 25,
+        "member": [True, None, False, True] * 25,
+    }
+    days = [datetime.date(2020, 1, 1), None] * 50
+    bounds = {"age": (18, 98), "plan": ["free", "pro"], "member": bool}
+    y = np.linspace(0, 1, 100)
+    found = []
+    for make in (of_pandas, of_arrow, of_polars):
+        model = PrivateKernelRidge(X_bounds=bounds, y_bounds=(0, 1), random_state=3)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model.fit(make(cells), y)
+            turned = model.predict(make({name: cells[name] for name in reversed(cells)}))
+            dates = model.predict(make(cells | {"age": days}))
+            spread = PrivateKernelQuantiles(X_bounds=bounds, y_bounds=(0, 1), random_state=3)
+            quantiles = spread.fit(make(cells), y).predict(make(cells))
+        assert np.array_equal(model.predict(make(cells)), turned, equal_nan=True)
+        assert [*model.feature_names_in_] == [*bounds]
+        found.append(np.column_stack([turned, dates, quantiles]))
+    assert np.array_equal(found[0], found[1], equal_nan=True)
+    assert np.array_equal(found[0], found[2], equal_nan=True)
+    lazy = pytest.importorskip("polars").DataFrame(cells).lazy()
+    with pytest.raises(DataError, match=r"call collect\(\) first"):
+        model.fit(lazy, y)
+
+
+def test_one_ledger_counts_fits_of_every_estimator(tmp_path: Path) -> None:
+    """Two parts of the rows of quantiles are one source: nobody is in both."""
+    with OrganisationLedger(f"sqlite:///{tmp_path}/ledger.db", organisation="Clinic") as ledger:
+        ledger.add_population("patients-2026", Budget(3.0, 3e-6))
+        place: dict[str, Any] = {"ledger": ledger, "population": "patients-2026"}
+        place |= {"epsilon": Budget(1.0, 1e-6), "X_bounds": (0, 1)}
+        X = np.random.default_rng(0).random((200, 1))
+        labels = np.where(X[:, 0] < 0.5, "no", "yes")
+        classes = PrivateKernelClassifier(classes=["no", "yes"], **place)
+        classes.fit(X, labels)
+        assert ledger.spent("patients-2026").epsilon == 1.0
+        spread = PrivateKernelQuantiles(y_bounds=(0, 1), **place).fit(X, X[:, 0])
+        assert ledger.spent("patients-2026").epsilon == 2.0
+        for fit in (classes, spread):
+            total = fit.certificate().in_total
+            assert total is not None
+            assert total["population"] == "patients-2026"
+        with pytest.warns(PrivacyLeakWarning, match="fit 2 of one estimator"):
+            classes.fit(X, labels)
+        with pytest.raises(BudgetError, match="does not fit"):
+            spread.fit(X, X[:, 0])

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capri.privacy.budget import Budget
-from capri.privacy.moments import CountLayout
+from capri.privacy.pairs import CountLayout
 from capri.regression.columns import CELLS, Levels, Numbers, TableColumns
 from capri.regression.family import table_family
 

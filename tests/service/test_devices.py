@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 from typer.testing import CliRunner
@@ -19,7 +20,9 @@ from typer.testing import CliRunner
 import capri
 from capri.cli import app
 from capri.errors import ConfigurationError, HorizonError, StorageError
+from capri.local import tickets
 from capri.local.reports import ReportStatus
+from capri.local.tickets import Tickets
 from capri.service.auth import add_key
 from capri.service.settings import load_settings
 from service_process import PATIENT, Running, workers_of
@@ -160,6 +163,13 @@ def test_a_bundle_is_compressed_and_sent_once(devices: Running) -> None:
     assert ask(devices, "GET", "/v1/bundle", If_None_Match='"another"')[0] == 200
 
 
+def test_digests_of_all_bundles_are_listed(devices: Running) -> None:
+    _, _, bundle = ask(devices, "GET", "/v1/bundle")
+    status, _, said = ask(devices, "GET", "/v1/digests")
+    assert status == 200
+    assert json.loads(said)[-1] == bundle[-32:].hex()
+
+
 def test_strange_bodies_change_nothing(devices: Running) -> None:
     """500 mutations of sound ones: no failure, no state, and no word of theirs comes back."""
     draw = random.Random(5)
@@ -199,8 +209,9 @@ def test_strange_bodies_change_nothing(devices: Running) -> None:
     assert devices.get("/v1/policy")["progress"] == before
 
 
-def test_other_sites_may_ask_for_these_two_alone(devices: Running) -> None:
-    for path, method in (("/v1/bundle", "GET"), ("/v1/reports", "POST")):
+def test_other_sites_may_ask_for_these_three_alone(devices: Running) -> None:
+    theirs = {"/v1/bundle": "GET", "/v1/digests": "GET", "/v1/reports": "POST"}
+    for path, method in theirs.items():
         status, told, _ = ask(devices, "OPTIONS", path)
         assert status == 204
         assert told["access-control-allow-origin"] == "*"
@@ -209,7 +220,7 @@ def test_other_sites_may_ask_for_these_two_alone(devices: Running) -> None:
         assert "access-control-allow-credentials" not in told
         assert ask(devices, "DELETE", path)[0] == 405
     for path in devices.get("/v1/openapi.json")["paths"]:
-        if path not in ("/v1/bundle", "/v1/reports"):
+        if path not in theirs:
             for method in ("OPTIONS", "GET", "POST"):
                 told = ask(devices, method, path, b"{}" if method == "POST" else None, **JSON)[1]
                 assert "access-control-allow-origin" not in told, path
@@ -234,6 +245,28 @@ def test_figures_need_a_key_and_the_page_has_what_it_asks_for(devices: Running) 
     assert "local privacy" in devices.get("/v1/policy")["guarantee"]
     assert devices.get("/v1/ledger")["budget"] == {"epsilon": 4.0, "delta": 0.0}
     assert "capri_decisions_total" in devices.get("/metrics")
+
+
+def test_with_a_key_of_tickets_reports_need_one(tmp_path: Path) -> None:
+    write(tmp_path)
+    key = os.urandom(32)
+    secret, issuer = os.urandom(16), Tickets(key)
+    caller = add_key(tmp_path / "policy.keys", "tests", ["admin"])
+    running = Running(tmp_path, environment={"CAPRI_TICKET_KEY": key.hex()}, key=caller)
+    running.start()
+    _, _, bundle = ask(running, "GET", "/v1/bundle")
+    token = tickets.token(secret, issuer.issue(tickets.commitment(secret, bundle[-32:])))
+    (made,) = reports(bundle, 1)
+    body = made[:10] + token + made[26:28]
+    upload = body + crc32(body).to_bytes(4, "little") + secret
+    assert post(running, upload) == {"status": OK}
+    told = post(running, upload + made + secret)
+    assert [each["status"] for each in told] == ["replayed", "malformed"]
+    assert post(running, json.dumps({"report": made.hex()}).encode(), **JSON) == {
+        "status": "malformed"
+    }
+    assert ask(running, "POST", "/v1/reports", made, **BINARY)[0] == 422
+    running.stop()
 
 
 def test_an_epoch_takes_its_number_and_survives_a_kill(devices: Running) -> None:

@@ -120,7 +120,7 @@ def test_every_status_and_mark_is_on_the_page() -> None:
 def test_the_tutorial_of_operators(tmp_path: Path) -> None:
     """Its lines in order: a file, two keys, a decision, its reward, a kill, and what is left."""
     page = (ROOT / "docs" / "tutorials" / "operator.md").read_text()
-    _, init, keys, decide, reward = re.findall(r"```sh\n(.*?)```", page, flags=re.DOTALL)
+    _, init, keys, order, decide, reward = re.findall(r"```sh\n(.*?)```", page, flags=re.DOTALL)
     programs = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
 
     def run(lines: str) -> str:
@@ -140,6 +140,7 @@ def test_the_tutorial_of_operators(tmp_path: Path) -> None:
     keys, start = keys.rsplit("capri serve policy.toml", 1)
     assert not start.strip()
     run(keys)
+    run(order)
     with (tmp_path / "policy.toml").open("a") as file:
         file.write(PATIENT)
     running.start()

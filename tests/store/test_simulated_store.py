@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from capri import Capri, HorizonError, RewardIgnoredWarning
+from capri import Capri, ContextPool, HorizonError, RewardIgnoredWarning
 from stored_policies import SETTINGS, context, decided, learning, policy
 
 pytestmark = pytest.mark.usefixtures("unforced")
@@ -18,6 +18,11 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "summed": {"reward_wait": 15, "reward_rule": "sum", "missing_reward": "as-estimated"},
     "paper, local": {"model": "local", "preset": "paper", "horizon": 200},
     "users": {"contributions_per_user": 3, "contributions_per_epoch": 2, "reward_wait": 15},
+    "crowd": {
+        "contexts": ContextPool.from_ranges([(-1, 1)], size=8),
+        "first_epoch": 9,
+        "reward_wait": 15,
+    },
 }
 
 

@@ -33,7 +33,7 @@ function cubeRoot(n: number): number {
 }
 
 /** The SHA-256 of some bytes. */
-export function sha256(data: Uint8Array): Uint8Array {
+export function sha256(data: Uint8Array): Bytes {
   const length = data.length;
   const padded = new Uint8Array(((length + 72) >> 6) << 6);
   padded.set(data);

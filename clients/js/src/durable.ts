@@ -7,8 +7,8 @@
 import type { Bundle } from "./bundle.js";
 import { type Context, type Decision, affordable, decided, newer, rowOf, spent } from "./client.js";
 import * as core from "./device.js";
-import { type Bytes, hex, unhex } from "./digests.js";
-import { BudgetError, DataError } from "./errors.js";
+import { type Bytes, hex, sha256, unhex } from "./digests.js";
+import { BudgetError, DataError, need } from "./errors.js";
 import { webCrypto } from "./randomness.js";
 import { numberOf } from "./schema.js";
 import { type Draws, costOf } from "./sphere.js";
@@ -30,6 +30,10 @@ export interface Terms {
   allowance: Allowance;
   /** Uploads a report and tells its status; anything else, and whatever it throws, is no answer. See `uploadTo`. */
   send: (report: Bytes) => Promise<unknown>;
+  /** Where the aggregator asks for tickets: gets the 16 bytes of salt for a commitment of 32; whatever it throws is none yet. */
+  ticket?: ((commitment: Bytes) => Promise<Uint8Array>) | undefined;
+  /** Digests of all bundles, oldest first, as somebody else keeps `/v1/digests`. No report is made to a bundle that is not there. */
+  log?: (() => Promise<readonly string[]>) | undefined;
   store?: Store | undefined;
   /** The digest of the bundle as published elsewhere. */
   digest?: Uint8Array | undefined;
@@ -50,6 +54,10 @@ interface Course {
   context?: (number | null)[];
   action?: number;
   slot: 0 | 1;
+  /** Secret, salt once there is one, and the digest that it is for. */
+  ticket?: [string, string | null, string];
+  /** How many entries the log had, and their SHA-256. */
+  log?: [number, string];
   report?: string;
   answer?: string;
   /** Not before, and how often it was tried until when. */
@@ -62,14 +70,20 @@ interface Course {
 interface Kept {
   time: number;
   seen: number;
-  spent: [time: number, epsilon: number, policy: string][];
+  /** Costs in millionths. */
+  spent: [time: number, cost: number, policy: string][];
   policies: { [name: string]: Course };
 }
 
 const DAY = 86_400_000;
+const SALT = 16;
 const STATUSES = ["accepted", "replayed", "stale", "unknown", "malformed"];
 /** Longest time between two uploads, about an hour: 2^12 seconds. */
 const MOST_DOUBLINGS = 12;
+
+/** An allowance in millionths, rounded down; and an epsilon of millionths in words. */
+const allowed = (epsilon: number) => Math.floor(1e6 * epsilon + 1e-3);
+const plain = (cost: number) => String(Number((cost / 1e6).toFixed(2)));
 
 const base64 = (data: Uint8Array): string => {
   let text = "";
@@ -153,6 +167,7 @@ export class DurableClient {
       if (!course.takesPart || course.report || course.answer) return;
       const digest = hex(this.#bundle.digest);
       if (course.digest !== digest) {
+        delete course.ticket; // it is for one bundle
         // Into the slot that no decision needs: a store that was interrupted still has the other one.
         course.slot = course.slot ? 0 : 1;
         texts[1 + course.slot] = base64(this.#data);
@@ -161,8 +176,26 @@ export class DurableClient {
       course.context = Array.from(row, (x) => (Number.isFinite(x) ? x : null));
       course.action = decision.actionIndex;
       course.first = this.#now() + 1000 * (this.#terms.delay ?? 0);
+      if (this.#terms.ticket) course.ticket ??= [hex(this.#draws.token()), null, digest];
     });
+    await this.#fetchSalt();
     return decision;
+  }
+
+  /** Ask for the ticket of the decision that waits, if it has none yet. */
+  async #fetchSalt(): Promise<void> {
+    const found = this.#terms.ticket && (await this.#step((course) => course.ticket));
+    if (!found || found[1] !== null) return;
+    const [secret, , digest] = found;
+    try {
+      const salt = await this.#terms.ticket!(sha256(unhex(secret + digest.slice(0, 16))));
+      if (salt.length !== SALT) return;
+      await this.#step((course) => {
+        if (course.ticket?.[0] === secret) course.ticket[1] = hex(salt);
+      });
+    } catch {
+      // Asked for again with the report.
+    }
   }
 
   /**
@@ -172,22 +205,34 @@ export class DurableClient {
   async report(reward: number | null): Promise<boolean> {
     const value = numberOf(reward);
     const agreed = (await this.#terms.consent?.()) ?? true;
+    await this.#fetchSalt();
+    const listed = this.#terms.log && (await this.#terms.log().catch(() => null));
     const made = await this.#step((course, kept, texts) => {
       if (course.report || course.answer) throw spent();
       if (!course.takesPart) return false;
       if (course.digest === undefined) throw new DataError("there is nothing to report: act comes first");
+      if (this.#terms.log) compare(listed, course);
       if (agreed) {
         const bundle = this.#bundleOf(course.digest, texts[1 + course.slot]!);
-        this.#charge(kept, costOf(bundle.sphere, this.#terms.epsilon));
+        this.#charge(kept, costOf(bundle.sphere));
         const context = Float64Array.from(course.context!, numberOf);
-        course.report = hex(core.report(bundle, context, course.action!, value, this.#draws));
+        const [secret, draws] = this.#ticketed(course);
+        course.report = hex(core.report(bundle, context, course.action!, value, draws)) + secret;
       }
-      for (const name of ["digest", "context", "action"] as const) delete course[name];
+      for (const name of ["digest", "context", "action", "ticket"] as const) delete course[name];
       texts[1] = texts[2] = null;
       return agreed;
     });
     if (made) this.#made();
     return made;
+  }
+
+  /** The secret that goes with the report, and draws with the token of its ticket. */
+  #ticketed({ ticket }: Course): [string, Draws] {
+    if (!this.#terms.ticket) return ["", this.#draws];
+    if (!ticket?.[1]) throw new DataError("there is no ticket yet: nothing was reported. Report again later");
+    const token = sha256(unhex(ticket[0] + ticket[1])).slice(0, SALT);
+    return [ticket[0], { ...this.#draws, token: () => token }];
   }
 
   /**
@@ -209,7 +254,7 @@ export class DurableClient {
       if (!course.report) return { report: null, answer: course.answer ?? null, wait: Infinity };
       const wait = Math.max(course.first, again ? 0 : course.due) - now;
       if (wait > 0) return { report: null, answer: null, wait };
-      course.due = now + 1000 * 2 ** Math.min(course.tries++, MOST_DOUBLINGS) * (0.5 + Math.random());
+      course.due = now + 1000 * 2 ** Math.min(course.tries++, MOST_DOUBLINGS) * (0.5 + this.#draws.rounding());
       return { report: course.report, answer: null, wait: course.due - now };
     });
     if (told.report === null) return [told.answer, told.wait];
@@ -272,10 +317,9 @@ export class DurableClient {
     return this.#step((_, kept) => {
       const recent = this.#recent(kept);
       const cost = recent.reduce((sum, [, each]) => sum + each, 0);
-      const plain = (x: number) => String(Number(x.toFixed(2)));
       const who = recent.length ? ` (${recent.map(([, each, policy]) => `${policy}: ${plain(each)}`).join(", ")})` : "";
       const reports = recent.length === 1 ? "1 private report" : `${recent.length} private reports`;
-      return `In the last ${days} days this device has made ${reports}${who}, at a cost of ${plain(cost)} of the ${plain(epsilon)} that you allow.`;
+      return `In the last ${days} days this device has made ${reports}${who}, at a cost of ${plain(cost)} of the ${plain(allowed(epsilon))} that you allow.`;
     });
   }
 
@@ -305,9 +349,9 @@ export class DurableClient {
   #charge(kept: Kept, cost: number): void {
     const { epsilon, days } = this.#terms.allowance;
     const already = this.#recent(kept).reduce((sum, [, each]) => sum + each, 0);
-    if (already + cost > epsilon) {
+    if (already + cost > allowed(epsilon)) {
       throw new BudgetError(
-        `a report costs ${cost.toFixed(2)}, and ${already.toFixed(2)} of ${epsilon} are spent in ${days} days: nothing was reported`,
+        `a report costs ${plain(cost)}, and ${plain(already)} of ${epsilon} are spent in ${days} days: nothing was reported`,
       );
     }
     kept.spent.push([kept.time, cost, this.#terms.policy]);
@@ -318,6 +362,18 @@ export class DurableClient {
     if (!kept) throw new DataError("the bundle of this decision is gone: decide again");
     return affordable(Uint8Array.from(atob(kept), (letter) => letter.charCodeAt(0)), this.#terms.epsilon, unhex(digest));
   }
+}
+
+/** Refuse a bundle that others are not shown; remember what the log has said. */
+function compare(listed: unknown, course: Course): void {
+  if (!Array.isArray(listed) || !listed.every((each) => typeof each === "string")) {
+    throw new DataError("there is no log of bundles now: nothing was reported. Report again later");
+  }
+  const digest = (count: number) => hex(sha256(new TextEncoder().encode(listed.slice(0, count).join(""))));
+  const [count, seen] = course.log ?? [0, digest(0)];
+  const whole = listed.length >= count && digest(count) === seen && listed.includes(course.digest!);
+  need(whole, "the public log does not have this bundle, or has lost one: nothing was reported", "other-bundle");
+  course.log = [listed.length, digest(listed.length)];
 }
 
 /** What a store holds of a person. A text that is none of ours may hide a report, so nothing is made beside it. */

@@ -49,10 +49,10 @@ export function keeps(sphere: Sphere, epsilon: number): boolean {
   return far << 128n <= exponentialFromBelow(epsilon) * (COIN - sphere.chance) * BigInt(sphere.near);
 }
 
-/** What a report costs, `ln(p (M - k) / ((1 - p) k))`, rounded up: at most the `epsilon` that it keeps. */
-export function costOf({ candidates, near, chance }: Sphere, epsilon: number): number {
+/** What a report costs in millionths, `ln(p (M - k) / ((1 - p) k))`, rounded up. */
+export function costOf({ candidates, near, chance }: Sphere): number {
   const ratio = (Number(chance) * (candidates - near)) / (Number(COIN - chance) * near);
-  return Math.min(epsilon, Math.log(ratio) * (1 + 1e-9) + 1e-12);
+  return Math.ceil(1e6 * Math.log(ratio) - 1e-3);
 }
 
 export function checkSphere(parts: unknown[]): Sphere {

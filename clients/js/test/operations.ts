@@ -4,9 +4,11 @@ import { LocalClient } from "../src/client.js";
 import { decide, encode, packed, report } from "../src/device.js";
 import { CELLS, Directions } from "../src/directions.js";
 import { sha256 } from "../src/digests.js";
+import { DurableClient } from "../src/durable.js";
 import { BundleError } from "../src/errors.js";
 import { kernel } from "../src/kernels.js";
 import { schemaOf } from "../src/schema.js";
+import { memoryStore } from "../src/stores.js";
 import { type Draws, checkSphere, exponentialFromBelow, keeps, randomized } from "../src/sphere.js";
 
 export type Case = { [name: string]: any };
@@ -117,10 +119,59 @@ export async function answer(told: Case, bundles: Bundles): Promise<unknown> {
         return (problem as BundleError).reason;
       }
     }
+    case "device":
+      return visited(told, bundles);
     case "judge":
+    case "redeem":
       return undefined;
   }
   throw new Error(`unknown operation ${told["operation"]}`);
+}
+
+/** A device that is opened anew for every step: what came of each, and all that is kept. */
+async function visited(told: Case, bundles: Bundles): Promise<unknown> {
+  const kept = new Map<string, string>(Object.entries(told["kept"] ?? {}));
+  const outcomes: unknown[] = [];
+  for (const step of told["steps"] as Case[]) {
+    try {
+      const terms = {
+        epsilon: told["epsilon"], policy: step["policy"], person: step["person"], allowance: told["allowance"],
+        store: memoryStore(kept), send: async () => step["says"], consent: () => step["consent"] ?? true,
+        share: step["share"], delay: step["delay"], now: () => step["now"],
+      };
+      const ticket = async (commitment: Uint8Array) => {
+        if (step["offline"]) throw new TypeError("offline");
+        const key = await crypto.subtle.importKey("raw", hex(told["key"]) as BufferSource, { name: "HMAC", hash: "SHA-256" }, false, ["sign"]);
+        return new Uint8Array(await crypto.subtle.sign("HMAC", key, commitment as BufferSource)).slice(0, 16);
+      };
+      const log = async () =>
+        Array.isArray(step["log"]) ? step["log"].map((name: string) => text(base64(bundles[name]!).slice(-32))) : step["log"];
+      if ("log" in step) Object.assign(terms, { log });
+      if (told["key"]) Object.assign(terms, { ticket });
+      const client = await DurableClient.openWith(base64(bundles[step["bundle"]]!), terms, drawsOf(told["draws"]));
+      if (step["do"] === "act") outcomes.push((await client.act(step["context"])).actionIndex);
+      else if (step["do"] === "report") outcomes.push(await client.report(step["reward"]));
+      else if (step["do"] === "flush") outcomes.push(await client.flush({ again: step["again"] ?? false }));
+      else outcomes.push(await (step["do"] === "spending" ? client.spending() : client.status()));
+    } catch (problem) {
+      outcomes.push((problem as Error).name);
+    }
+  }
+  const shown = (kept: string): unknown => {
+    try {
+      return sorted(JSON.parse(kept));
+    } catch {
+      return kept.length > 50 ? text(sha256(base64(kept))) : kept;
+    }
+  };
+  return [outcomes, Object.fromEntries([...kept].sort().map(([name, each]) => [name, shown(each)]))];
+}
+
+/** The same value with the names of its objects in order. */
+function sorted(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(sorted);
+  if (typeof value !== "object" || value === null) return value;
+  return Object.fromEntries(Object.entries(value).sort().map(([name, each]) => [name, sorted(each)]));
 }
 
 const flat = (value: unknown): unknown[] => (Array.isArray(value) ? value.flatMap(flat) : [value]);

@@ -1,5 +1,6 @@
 /** The vectors, the store and the clock of a browser: `capriTest` answers what a test asks. */
 import bundles from "../../vectors/bundles.json";
+import visits from "../../vectors/device.json";
 import directions from "../../vectors/directions.json";
 import judge from "../../vectors/judge.json";
 import numbers from "../../vectors/numbers.json";
@@ -11,7 +12,7 @@ import { schedules } from "./schedules.js";
 async function vectors(): Promise<{ tried: number; wrong: string[] }> {
   const wrong: string[] = [];
   let tried = 0;
-  for (const { cases, operations } of [directions, numbers, open, judge] as any[]) {
+  for (const { cases, operations } of [directions, numbers, open, judge, visits] as any[]) {
     for (const each of cases as Case[]) {
       const found = await answer(each, bundles.bundles as Bundles);
       if (found === undefined) continue;

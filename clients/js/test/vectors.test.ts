@@ -5,7 +5,7 @@ import { type Case, agree, answer } from "./operations.js";
 const read = (name: string) => JSON.parse(readFileSync(new URL(`../../vectors/${name}.json`, import.meta.url), "utf8"));
 const { bundles } = read("bundles");
 
-test.each(["directions", "numbers", "open", "judge"])("every vector of %s", async (name) => {
+test.each(["directions", "numbers", "open", "judge", "device"])("every vector of %s", async (name) => {
   const { cases, operations, version } = read(name);
   expect(version).toBe(4);
   const wrong: unknown[] = [];

@@ -27,7 +27,7 @@ from capri.errors import BudgetError, ConfigurationError
 from capri.privacy.gate import Gate, noise_source
 from capri.privacy.layout import Layout
 from capri.privacy.ledger import Ledger
-from capri.privacy.moments import CountLayout
+from capri.privacy.pairs import CountLayout
 from capri.regression.estimator import PrivateKernelRidge
 from capri.regression.family import TableBasis
 from capri.regression.options import LEAST_COUNTS, Options, checked, count

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from capri.arrays import BoolArray, FloatArray
-from capri.epoch.plan import EpochPlan, Notice, Release, Segment
+from capri.epoch.plan import EpochPlan, Notice, Release, Schedule, Segment
 from capri.epoch.problem import Problem
 from capri.errors import ConfigurationError
 
@@ -66,6 +66,10 @@ class Learner(ABC):
     def longest(self) -> float:
         """Decisions that the next epoch may have at most, by what releases say."""
         return inf
+
+    def length(self, schedule: Schedule, epoch: int, decided: int) -> int:
+        """Decisions of an epoch that begins after so many; 0 at the horizon."""
+        return int(min(schedule.after(decided, epoch), self.longest))
 
     def shortest(self, length: int) -> int:
         """As ``length``, or less where a release that is due may cut the next epoch short."""

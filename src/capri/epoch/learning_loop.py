@@ -193,7 +193,7 @@ class LearningLoop:
         """
         schedule = self.schedule if terms is None else self._by(terms)
         schedule = replace(schedule, horizon=None) if endless else schedule
-        return int(min(schedule.after(decided, epoch), self.learner.longest))
+        return self.learner.length(schedule, epoch, decided)
 
     def plan(
         self, epoch: int, decided: int, *, more: int = 0, endless: bool = False

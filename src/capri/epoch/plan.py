@@ -23,6 +23,7 @@ from capri.features import Function, ProjectedFeatures
 from capri.files import html_table, text_table
 from capri.privacy.histogram import HistogramLayout
 from capri.privacy.ledger import ReleaseEvent
+from capri.privacy.pairs import CountLayout, PairLayout
 from capri.privacy.products import ProductLayout
 from capri.privacy.sphere import Sphere
 from capri.privacy.vector import VectorLayout
@@ -126,7 +127,8 @@ class EpochPlan:
 
     A user with pair ``w`` and reward ``y`` sends the message that ``layout`` makes of ``psi(w)``,
     clipped to ``clip_norm``, and of the residual ``y - baseline(w)``, clipped to ``value_bound``:
-    exact products or one cell in the joint model, one vector in the paper and of reports.
+    exact products or one cell in the joint model, one vector in the paper and of reports. Where
+    nothing is public but ranges, the messages of the first epochs tell of contexts alone.
 
     Only the shape ``psi`` and the layout hold for the whole epoch. ``value_bound`` ``V`` and
     ``baseline`` are those of its opening segment; later ones measure residuals ``z`` by their own
@@ -140,7 +142,7 @@ class EpochPlan:
     sigma_max: float
     value_bound: float
     clip_norm: float
-    layout: VectorLayout | ProductLayout | HistogramLayout
+    layout: VectorLayout | ProductLayout | HistogramLayout | CountLayout | PairLayout
     baseline: Function | None = None
 
     @property
@@ -162,6 +164,12 @@ class EpochPlan:
     def noise_scale(self) -> float:
         """Standard deviation of the noise on the released vector, or on each local report."""
         return self.layout.noise_scale(self.value_bound * self.clip_norm)
+
+    @property
+    def asked(self) -> VectorLayout | ProductLayout | HistogramLayout:
+        """The layout of messages that tell of rewards."""
+        assert not isinstance(self.layout, CountLayout | PairLayout)
+        return self.layout
 
     @property
     def vector(self) -> VectorLayout:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from capri.crowd import ColumnCells, ColumnScores
 from capri.dense_features import DenseFeatures
 from capri.epoch.limits import Limits
 from capri.epoch.plan import EpochPlan, ScheduleTerms, Segment
@@ -33,6 +34,7 @@ from capri.partition import CellFeatures
 from capri.privacy.budget import Budget
 from capri.privacy.histogram import HistogramLayout
 from capri.privacy.layout import Norm
+from capri.privacy.pairs import CountLayout, PairLayout
 from capri.privacy.products import ProductLayout
 from capri.privacy.projection import IntegerProjection
 from capri.privacy.shuffle import Shuffle
@@ -44,7 +46,8 @@ from capri.spaces import ContextPool, Contexts, FixedActions, VaryingActions
 FORMAT = "capri-policy"
 VERSION = 2
 Arrays = dict[str, Any]
-AnyLayout = VectorLayout | ProductLayout | HistogramLayout
+RewardLayout = VectorLayout | ProductLayout | HistogramLayout
+AnyLayout = RewardLayout | CountLayout | PairLayout
 
 
 def write_policy_file(
@@ -141,6 +144,8 @@ def problem_state(problem: Problem) -> tuple[dict[str, Any], Arrays]:
         values["context_schema"] = contexts.schema.to_dict()
     if isinstance(contexts, ContextPool):
         arrays |= {"contexts": contexts.rows, "weights": contexts.weights}
+        if contexts.ranges is not None:
+            arrays["ranges"] = contexts.ranges
     return values, arrays
 
 
@@ -152,7 +157,9 @@ def problem_arguments(
         if contexts is not None:
             raise StorageError("this file holds its context pool: load it without contexts")
         schema = _schema(values.get("context_schema"))
-        contexts = ContextPool(arrays["contexts"], weights=arrays["weights"], schema=schema)
+        contexts = ContextPool(
+            arrays["contexts"], arrays["weights"], schema, ranges=arrays.get("ranges")
+        )
     if contexts is None:
         raise StorageError("this policy samples its contexts: load it with contexts=sampler")
     if contexts.dimension != values["context_dimension"]:
@@ -274,6 +281,9 @@ def plan_state(plan: EpochPlan) -> tuple[dict[str, Any], Arrays]:
         arrays |= {"plan.shapes": features.shapes, "plan.sizes": features.sizes}
         if features.offsets is not None:
             arrays["plan.offsets"] = features.offsets
+    elif isinstance(features, ColumnCells | ColumnScores):
+        values["features"] = "cells" if isinstance(features, ColumnCells) else "scores"
+        arrays |= named("plan", vars(features))
     elif isinstance(features, DenseFeatures):
         values["features"] = "dense"
         arrays["plan.basis_copy"] = features.basis_copy
@@ -289,7 +299,12 @@ def plan_from_state(values: dict[str, Any], arrays: Arrays, kernel: Kernel) -> E
         span = ProductBasis.from_state(values["span"], below("plan.span", arrays))
     elif values["features"] == "low-rank":
         span = Basis(kernel, arrays["plan.pivots"], arrays["plan.transform"])
-    if values["features"] == "arms":
+    if values["features"] == "cells":
+        features = ColumnCells(arrays["plan.places"], arrays["plan.windows"])
+    elif values["features"] == "scores":
+        windows, tables = arrays["plan.windows"], arrays["plan.tables"]
+        features = ColumnScores(arrays["plan.numbers"], windows, tables)
+    elif values["features"] == "arms":
         blocks = ArmBasis.from_state(values["span"], below("plan.span", arrays))
         sizes = arrays["plan.sizes"].astype(np.int64)
         offsets = arrays.get("plan.offsets")
@@ -319,14 +334,20 @@ def plan_from_state(values: dict[str, Any], arrays: Arrays, kernel: Kernel) -> E
     )
 
 
+# Layouts that are told by their fields alone.
+_PLAIN: dict[str, Any] = {"histogram": HistogramLayout, "counts": CountLayout, "pairs": PairLayout}
+
+
 def layout_state(layout: AnyLayout) -> dict[str, Any]:
     """A layout as plain values; of a projection the products that enter it."""
     values = {each.name: getattr(layout, each.name) for each in fields(layout)}
     if isinstance(layout, VectorLayout):
         sphere = layout.sphere
         return {"kind": "vector", **values, "sphere": None if sphere is None else asdict(sphere)}
-    if isinstance(layout, HistogramLayout):
-        return {"kind": "histogram", **values}
+    for kind, plain_layout in _PLAIN.items():
+        if isinstance(layout, plain_layout):
+            return {"kind": kind, **values}
+    assert isinstance(layout, ProductLayout)
     if (projection := layout.projection) is not None:
         values["projection"] = {
             "coordinates": projection.coordinates.tolist(),
@@ -338,8 +359,11 @@ def layout_state(layout: AnyLayout) -> dict[str, Any]:
 def layout_from_state(values: dict[str, Any]) -> AnyLayout:
     """The inverse of :func:`layout_state`."""
     values = {**values, "norm": Norm(values["norm"])}
-    if (kind := values.pop("kind")) == "histogram":
-        return HistogramLayout(**values)
+    if (kind := values.pop("kind")) in _PLAIN:
+        if kind == "counts":
+            values["cells"] = tuple(values["cells"])
+        found: AnyLayout = _PLAIN[kind](**values)
+        return found
     if kind == "vector":
         sphere = values["sphere"]
         values["sphere"] = None if sphere is None else Sphere(**sphere)
@@ -399,7 +423,7 @@ def below(name: str, arrays: Arrays, mark: str = ".") -> Arrays:
 
 
 _VALUES = ("problem", "horizon", "preset", "options", "terms", "prior")
-_ARRAYS = ("actions", "contexts", "weights")
+_ARRAYS = ("actions", "contexts", "weights", "ranges")
 
 
 def configuration_digest(values: Mapping[str, Any], arrays: Mapping[str, Any]) -> str:

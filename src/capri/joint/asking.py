@@ -8,8 +8,10 @@ from capri.epoch.problem import Problem
 from capri.epoch.rewards import rescaled
 from capri.epoch.storage import configuration_digest
 from capri.errors import BudgetError, ConfigurationError
+from capri.learners.crowd_report import CrowdReport, crowd_report
 from capri.learners.explain import explain
 from capri.learners.explanation import Explanation
+from capri.learners.learner import PracticalLearner
 from capri.learners.lift import Lift, lifts
 from capri.learners.presets import Options, releases_prior
 from capri.learners.prior import Prior
@@ -153,6 +155,17 @@ class Asking:
         """
         with self._lock:
             return explain(self._engine.learning.learner)
+
+    def crowd(self) -> CrowdReport:
+        """Who comes, as learnt in private where nothing was public but ranges (docs/world.md).
+
+        Shares, middles and dependence of the columns with their errors: from releases alone.
+        """
+        with self._lock:
+            learner = self._engine.learning.learner
+            if not isinstance(learner, PracticalLearner):
+                raise ConfigurationError("who comes is learnt by preset='practical' alone")
+            return crowd_report(learner.known.crowd)
 
     @property
     def dates(self) -> dict[int, float]:

@@ -14,6 +14,7 @@ from capri.errors import StorageError
 from capri.features import Span
 from capri.learners.belief import Belief, Expected, Observation, Squares
 from capri.learners.context_law import ContextLaw
+from capri.learners.crowd import Crowd
 from capri.learners.drift import Drift
 from capri.learners.fit import Fit, PoolTest, Rates
 from capri.learners.model import Knowledge
@@ -64,13 +65,20 @@ def knowledge_state(known: Knowledge) -> State:
     if known.warm_start is not None:
         values["doubt"] = known.posterior.doubt
         arrays |= named("head", vars(known.warm_start)) | named("mixed", known.posterior.parts)
+    crowd, own = known.crowd.state()
+    if crowd["step"] != "over" or crowd["epochs"]:
+        values["crowd"] = crowd
+        arrays |= named("crowd", own)
     values |= {"fit": asdict(known.fit), "drift": asdict(known.drift)}
     return values | behaviour_values, arrays
 
 
 def knowledge_from(known: Knowledge, state: State) -> Knowledge:
     """The inverse of :func:`knowledge_state`, for the same problem and a model of its kind."""
-    (values, arrays), problem = state, known.problem
+    (values, arrays), crowd = state, known.crowd
+    if "crowd" in values:
+        crowd = Crowd.from_state(crowd.declared, values["crowd"], below("crowd", arrays))
+    problem = crowd.inhabited(known.problem)
     model, weights = known.model.restored(problem, values, arrays)
     belief = Belief(**below("belief", arrays), **values["belief"])
     start, posterior = None, model.prior.again(belief, weights)
@@ -89,6 +97,8 @@ def knowledge_from(known: Knowledge, state: State) -> Knowledge:
     behaviour = BehaviourPolicy.from_state(values, arrays, model.basis, problem.actions)
     return replace(
         known,
+        problem=problem,
+        crowd=crowd,
         model=model,
         belief=belief,
         posterior=posterior,

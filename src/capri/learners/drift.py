@@ -100,14 +100,15 @@ class Drift:
     """What is known of changes, and how releases fitted since the last one.
 
     ``born``: releases before the last change. ``releases``: those that the present belief is made
-    from. ``begun``: decisions of epochs planned since, as far as they still count. ``changes`` and
-    ``forgot``: how often everything was dropped, and how often a part of it. ``enough``: see
-    :func:`~capri.learners.drift.enough`.
+    from. ``begun``: decisions of epochs planned since, as far as they still count; ``read``: of
+    those that were read. ``changes`` and ``forgot``: how often everything was dropped, and how
+    often a part of it. ``enough``: see :func:`~capri.learners.drift.enough`.
     """
 
     born: int = 0
     releases: int = 0
     begun: float = 0.0
+    read: float = 0.0
     changes: int = 0
     forgot: int = 0
     rested: int = 0
@@ -216,6 +217,7 @@ class Drift:
             self,
             releases=self.releases + 1,
             begun=news.keep * self.begun,
+            read=news.keep * self.read,
             forgot=self.forgot + (news.keep < 1),
             rested=self.rested + 1 if news.keep == 1 else 0,
             chi_square=self.chi_square + news.chi_square,
@@ -223,9 +225,10 @@ class Drift:
         )
 
     def remembered(self, decisions: int, memory: float | None) -> tuple["Drift", float]:
-        """By a told memory: the share of what was learnt that outlives so many decisions."""
+        """With so many more decisions read; and the share of the rest that a told memory leaves."""
         keep = 1.0 if memory is None else exp(-decisions / memory)
-        return replace(self, begun=keep * self.begun), keep
+        read = keep * self.read + decisions
+        return replace(self, begun=keep * self.begun, read=read), keep
 
 
 def innovation(told: Iterable[Told], state: Normal) -> tuple[float, float, int]:

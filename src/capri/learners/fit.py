@@ -150,7 +150,7 @@ class Rates:
 
     def after(self, release: Release) -> "Rates":
         """With the rate of one more epoch, where it was measured."""
-        layout, length = release.plan.layout, release.participants
+        layout, length = release.plan.asked, release.participants
         measured = {"count", "missing"} & set(layout.blocks)  # in all, or by cell
         if not measured or length == 0:
             return self

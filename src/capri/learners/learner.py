@@ -18,25 +18,26 @@ import numpy as np
 from capri.arrays import BoolArray, FloatArray
 from capri.epoch import play
 from capri.epoch.learner import Learner, Lesson, State
-from capri.epoch.plan import EpochPlan, Notice, Release, Segment
+from capri.epoch.plan import EpochPlan, Notice, Release, Schedule, Segment
 from capri.epoch.problem import Problem
 from capri.errors import ConfigurationError
 from capri.features import Function
 from capri.learners.active import DifferenceTest
 from capri.learners.arms_model import ArmsModel
 from capri.learners.belief import Belief, Squares
-from capri.learners.change_of_basis import ChangeOfBasis
 from capri.learners.codec import knowledge_from, knowledge_state
 from capri.learners.context_law import ContextLaw, left_out, too_many
 from capri.learners.context_support import ContextSupport
+from capri.learners.crowd import Crowd
+from capri.learners.crowd_report import notices_of
 from capri.learners.dense_model import DenseModel
-from capri.learners.learning import taken_in
+from capri.learners.learning import law_after, opening_law, taken_in
 from capri.learners.messages import encoding_of, first_epoch_length, question_of, sigma_max
 from capri.learners.model import BlockModel, Knowledge, behaviour_of
 from capri.learners.options import PracticalOptions
 from capri.learners.overdispersion import Overdispersion
 from capri.learners.prior import Observed
-from capri.learners.reading import Expectations, read_release
+from capri.learners.reading import promised, read_release
 from capri.learners.response import ResponseRate
 from capri.learners.segments import PlannedSegment, SegmentPlay, Stage, predicted
 from capri.learners.warm_start import inferred
@@ -60,6 +61,7 @@ class PracticalLearner(Learner):
         generator: np.random.Generator,
         *,
         blocks: bool = False,
+        crowd: Crowd | None = None,
     ) -> None:
         law = ContextLaw.trusting(ContextSupport.of(problem))
         kind: type[BlockModel] = ArmsModel if blocks else DenseModel
@@ -78,10 +80,12 @@ class PracticalLearner(Learner):
             behaviour=play.BehaviourPolicy(problem.actions, play.UniformLaw(), problem.bounds),
             stage=Stage(np.empty((0, problem.contexts.dimension)), np.empty(0), False),
             pending={},
+            crowd=crowd or Crowd.of(problem, None, asked=False),
         )
-        behaviour = behaviour_of(problem, self._opening(self._known, generator))
-        stage = Stage.draw(problem, generator)
-        self._known = replace(self._known, behaviour=behaviour, stage=stage)
+        behaviour = behaviour_of(problem, opening_law(self._known, self.first_epoch, generator))
+        self._known = replace(
+            self._known, behaviour=behaviour, stage=Stage.draw(problem, generator)
+        )
         self._watch = self._watched()
 
     @property
@@ -91,13 +95,13 @@ class PracticalLearner(Learner):
 
     @property
     def problem(self) -> Problem:
-        """What it plays, with the actions of now."""
-        return self._known.problem
+        """What it plays, with the actions of now and the contexts that were declared."""
+        return self._known.crowd.told_by(self._known.problem)
 
     def on(self, problem: Problem) -> Self:
         """A copy for a problem with other actions, to restore a state into that knew them."""
         heir = copy(self)
-        heir._known = replace(self._known, problem=problem)
+        heir._known = replace(self._known, problem=self._known.crowd.inhabited(problem))
         return heir
 
     @property
@@ -107,7 +111,7 @@ class PracticalLearner(Learner):
 
     def _watched(self) -> Watch:
         """Guard rails around the basis of now."""
-        problem, options, model = self.problem, self._known.options, self._known.model
+        problem, options, model = self._known.problem, self._known.options, self._known.model
         norm_bound = options.norm_bound or problem.reward_bound
         return Watch(problem, options, norm_bound, model.basis, model.left_out)
 
@@ -115,6 +119,12 @@ class PracticalLearner(Learner):
 
     def plan(self, epoch: int, length: int, generator: np.random.Generator) -> EpochPlan:
         """Shape the messages of an epoch under the law it will be played with."""
+        if self._known.crowd.asks:
+            crowd, plan = self._known.crowd.plan(self._known.problem, epoch, length)
+            self._known = replace(self._known, crowd=crowd)
+            return plan
+        if self._known.crowd.arrives:
+            self._settle_in(generator)
         self._widen(generator)
         others = set(self._known.pending) - {epoch}
         awaited = self._known.awaited(others)
@@ -142,17 +152,7 @@ class PracticalLearner(Learner):
         segment = replace(segment, design=message.design)
         if message.design is None and problem.rewards.overlapping:
             # The next epochs begin before this one is released.
-            parts = model.parts(message.features, segment, question.support)
-            expected = Expectations(
-                known,
-                question.value_bound,
-                model.places(message.features),
-                [(segment, question.answers, parts)],
-            )
-            design, _ = expected.design(
-                segment.baseline, noise=message.noise, main_share=message.main_share
-            )
-            segment = replace(segment, promised=design.information)
+            segment = replace(segment, promised=promised(known, question, message, segment))
         pending = {**known.pending, epoch: (segment,)}
         self._known = replace(known, pending=pending, drift=known.drift.planned(length))
         return EpochPlan(
@@ -172,7 +172,8 @@ class PracticalLearner(Learner):
 
         Its shape stays: coordinates of one sum cannot change.
         """
-        if not self._known.pending:
+        pending = self._known.pending
+        if not pending or max(pending) < self._known.crowd.waiting:
             return None
         played, known = self._played(generator), self._known
         epoch, state = max(known.pending), known.posterior
@@ -241,6 +242,8 @@ class PracticalLearner(Learner):
     def learn(self, release: Release, generator: np.random.Generator) -> Lesson:
         """Update the belief and the law."""
         known, plan = self._known, release.plan
+        if plan.epoch == known.crowd.waiting:
+            return self._meet(release, generator)
         if plan.epoch not in known.pending:
             raise ConfigurationError("a release needs the plan it was made with")
         read = read_release(known, release, generator)
@@ -270,6 +273,23 @@ class PracticalLearner(Learner):
             notices=notices,
         )
 
+    def _meet(self, release: Release, generator: np.random.Generator) -> Lesson:
+        """Take in what an epoch told of contexts alone: the next plan goes by it."""
+        crowd = self._known.crowd.after(release, generator)
+        self._known = replace(self._known, crowd=crowd)
+        return Lesson(width=self.problem.reward_bound, active_share=1.0, notices=notices_of(crowd))
+
+    def _settle_in(self, generator: np.random.Generator) -> None:
+        """Go by the learnt pool; what was learnt by the ranges passes to it."""
+        known, crowd = self._known, replace(self._known.crowd, lived=True)
+        problem, blocks = crowd.inhabited(known.problem), isinstance(known.model, ArmsModel)
+        if known.begun:
+            self._known = replace(known.among(problem), crowd=crowd)
+            self.adopt(problem, generator)
+        else:
+            fresh = PracticalLearner(problem, known.options, generator, blocks=blocks, crowd=crowd)
+            self._known, self._watch = fresh._known, fresh._watch
+
     # -- lengths of epochs ------------------------------------------------------------------------
 
     @property
@@ -286,6 +306,11 @@ class PracticalLearner(Learner):
         asked = options.first_epoch if terms is None else terms.first_epoch
         return asked or first_epoch_length(self.problem)
 
+    def length(self, schedule: Schedule, epoch: int, decided: int) -> int:
+        """By the schedule, which begins when it is known who comes."""
+        known = self._known
+        return known.crowd.scheduled(known.problem, schedule, epoch, decided, self.longest)
+
     @property
     def longest(self) -> float:
         """By what the last release left to learn, and short again after a change."""
@@ -295,7 +320,8 @@ class PracticalLearner(Learner):
         return known.drift.longest(self.first_epoch, self.growth, known.options.memory)
 
     def shortest(self, length: int) -> int:
-        """A release that tells of a change makes the next epoch as short as the first."""
+        """As short as the first after a change, or as what is asked of contexts next."""
+        length = int(min(length, self._known.crowd.shortest(self.first_epoch)))
         return self._known.drift.shortest(length, self.first_epoch)
 
     def obsolete(self, epoch: int) -> bool:
@@ -304,17 +330,11 @@ class PracticalLearner(Learner):
 
     def keep(self, epoch: int | None) -> None:
         """Await nothing of epochs that are lost, and of this one only what is still to come."""
-        segments = self._known.pending.get(epoch or 0, ())
-        lost = tuple(replace(each, design=None, promised=None) for each in segments)
-        pending = {epoch: lost} if epoch is not None and lost else {}
-        self._known = replace(self._known, pending=pending)
+        self._known = self._known.keeping(epoch)
 
     def drop(self, epoch: int) -> None:
         """Forget the segments of an epoch that will never be released."""
-        pending = {
-            number: segments for number, segments in self._known.pending.items() if number != epoch
-        }
-        self._known = replace(self._known, pending=pending)
+        self._known = self._known.without(epoch)
 
     # -- other actions, and what was known before the first user ----------------------------------
 
@@ -325,19 +345,12 @@ class PracticalLearner(Learner):
         posterior = inferred(start, model.prior, known.belief, None)
         stage = replace(known.stage, law=None)
         self._known = replace(known, warm_start=start, posterior=posterior, stage=stage)
-        law = self._opening(self._known, generator)
+        law = opening_law(self._known, self.first_epoch, generator)
         self._known = replace(self._known, behaviour=behaviour_of(known.problem, law))
-
-    def _opening(self, known: Knowledge, generator: np.random.Generator) -> play.Law:
-        """The law before any release."""
-        model = known.model
-        if model.draws_at_once or known.belief.epochs or known.warm_start is not None:
-            return model.law(known, self.first_epoch, generator)
-        return play.UniformLaw()
 
     def amend(self, problem: Problem) -> None:
         """Play the law of now within the limits of another problem."""
-        known = self._known
+        known, problem = self._known, self._known.crowd.inhabited(problem)
         behaviour = behaviour_of(problem, known.behaviour.law)
         stage = replace(known.stage, law=None)
         self._known = replace(known, problem=problem, behaviour=behaviour, stage=stage)
@@ -351,6 +364,7 @@ class PracticalLearner(Learner):
         """Go on with other actions from the next plan: what was learnt stays."""
         self.accepts(problem)
         known = self._known
+        problem = known.crowd.inhabited(problem)
         model, change = known.model.changed(known.problem, problem, known.context_law, generator)
         belief, start = change.belief(known.belief), change.warm_start(known.warm_start)
         if start is None and change.same_prior:  # what is new says nothing of the old
@@ -370,28 +384,11 @@ class PracticalLearner(Learner):
             pending=change.pending(known.pending, problem.actions.dimension),
             stage=Stage.draw(problem, generator),
         )
-        law, curious = self._law_after(heir, change, generator)
+        law, curious = law_after(heir, change, self.first_epoch, generator)
         self._known = replace(  # all or nothing
             heir, belief=replace(belief, curious=curious), behaviour=behaviour_of(problem, law)
         )
         self._watch = self._watched()
-
-    def _law_after(
-        self, heir: Knowledge, change: ChangeOfBasis, generator: np.random.Generator
-    ) -> tuple[play.Law, bool]:
-        """The law of the first epoch with other actions; whether nothing is known of some."""
-        if heir.belief.epochs == 0:
-            return self._opening(heir, generator), False
-        model, waiting = heir.model, heir.under_way()
-        law = model.law(
-            heir,
-            self.first_epoch,
-            generator,
-            awaited=heir.awaited(waiting),
-            waiting=len(waiting),
-        )
-        model.pass_over(generator)
-        return model.curious(heir, law, change)
 
     # -- playing ----------------------------------------------------------------------------------
 
@@ -418,7 +415,8 @@ class PracticalLearner(Learner):
         """
         bounds = self._known.behaviour.bounds
         expects = bounds is not None and bounds.masks is not None
-        return self._stage_law() if self._known.stage.is_pool and not expects else None
+        away = expects or self._known.crowd.lived
+        return self._stage_law() if self._known.stage.is_pool and not away else None
 
     def estimate(self, contexts: FloatArray) -> FloatArray:
         """Posterior mean of ``f``."""

@@ -9,10 +9,12 @@ from functools import partial
 
 import numpy as np
 
+from capri.epoch import play
 from capri.epoch.plan import Notice, Release
 from capri.learners import words
 from capri.learners.belief import Belief, Believed, Squares
 from capri.learners.boundary import sized
+from capri.learners.change_of_basis import ChangeOfBasis
 from capri.learners.drift import (
     ALARM,
     Drift,
@@ -40,6 +42,27 @@ from capri.learners.residuals import (
 from capri.learners.warm_start import inferred
 from capri.learners.words import Watch
 from capri.privacy.budget import PrivacyModel
+
+
+def opening_law(known: Knowledge, first: int, generator: np.random.Generator) -> play.Law:
+    """The law before any release, for a first epoch of this length."""
+    model = known.model
+    if model.draws_at_once or known.belief.epochs or known.warm_start is not None:
+        return model.law(known, first, generator)
+    return play.UniformLaw()
+
+
+def law_after(
+    heir: Knowledge, change: ChangeOfBasis, first: int, generator: np.random.Generator
+) -> tuple[play.Law, bool]:
+    """The law of the first epoch with other actions; whether nothing is known of some."""
+    if heir.belief.epochs == 0:
+        return opening_law(heir, first, generator), False
+    model, waiting = heir.model, heir.under_way()
+    awaited = heir.awaited(waiting)
+    law = model.law(heir, first, generator, awaited=awaited, waiting=len(waiting))
+    model.pass_over(generator)
+    return model.curious(heir, law, change)
 
 
 def taken_in(

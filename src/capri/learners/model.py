@@ -7,7 +7,7 @@ segment plays, which messages an epoch sends, how a release is laid out, and dra
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, ClassVar, Self
 
@@ -24,6 +24,8 @@ from capri.learners.belief import Belief, Believed, Block, CoefficientPrior, Squ
 from capri.learners.boundary import noise_at
 from capri.learners.change_of_basis import ChangeOfBasis
 from capri.learners.context_law import ContextLaw, Moments
+from capri.learners.context_support import ContextSupport
+from capri.learners.crowd import Crowd
 from capri.learners.drift import Drift
 from capri.learners.fit import Fit, PoolTest, Rates
 from capri.learners.messages import Message, Question
@@ -72,6 +74,7 @@ class Knowledge:
     fit: Fit = field(default_factory=Fit)
     rates: Rates = field(default_factory=Rates)
     pool_test: PoolTest = field(default_factory=PoolTest)
+    crowd: Crowd
     warm_start: WarmStart | None = None
     pending: Pending
 
@@ -106,6 +109,34 @@ class Knowledge:
         odd = drift.degrees > 0 and float(chdtrc(drift.degrees, drift.chi_square)) < _SUSPICIOUS
         doubted = odd or drift.changes > 0 or drift.forgot > 0
         return (doubted or self.context_law.kind > 0) and epoch % 2 == 0
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything is known of rewards, or about to be."""
+        return bool(self.belief.epochs or self.pending or self.warm_start)
+
+    def keeping(self, epoch: int | None) -> "Knowledge":
+        """Awaiting nothing of epochs that are lost, and of this one what is still to come."""
+        segments = self.pending.get(epoch or 0, ())
+        lost = tuple(replace(each, design=None, promised=None) for each in segments)
+        pending = {epoch: lost} if epoch is not None and lost else {}
+        crowd = self.crowd if self.crowd.waiting == epoch else self.crowd.unheard()
+        return replace(self, pending=pending, crowd=crowd)
+
+    def without(self, epoch: int) -> "Knowledge":
+        """Without an epoch that will never be released."""
+        pending = {number: each for number, each in self.pending.items() if number != epoch}
+        crowd = self.crowd.unheard() if self.crowd.waiting == epoch else self.crowd
+        return replace(self, pending=pending, crowd=crowd)
+
+    def among(self, problem: Problem) -> "Knowledge":
+        """With the law of other contexts; segments that were planned keep the contexts of then."""
+        law = ContextLaw.trusting(ContextSupport.of(problem))
+        pending = {
+            epoch: tuple(replace(each, stage=replace(each.stage, is_pool=False)) for each in own)
+            for epoch, own in self.pending.items()
+        }
+        return replace(self, context_law=law, pending=pending)
 
     @property
     def design(self) -> Design | None:

@@ -121,7 +121,7 @@ def moments_of(
     independent users of the pool: ``n (E[q q^T] - E[q] E[q]^T)``. Once actions were replaced, what
     was played beside the pool is not known any more, and nothing is said.
     """
-    layout = release.plan.layout
+    layout = release.plan.asked
     if "projected" not in layout.blocks or any(each.moved for each in segments):
         return None
     assert isinstance(layout, ProductLayout)

@@ -30,6 +30,8 @@ class PracticalOptions:
     Infinite: nothing changes, and nothing is ever forgotten.
     ``blocks``: one block of coordinates for each of many unrelated actions, so that nothing is left
     out; None means wherever kernel="auto" allows it and there are at least nine actions.
+    ``learn_crowd``: where nothing is public but ranges, the first visits tell of their contexts
+    alone, and a pool like them takes the place of the ranges; False plays by the ranges.
     ``noise``: "gaussian" or "laplace" in every epoch of the joint model, for audits and comparison;
     None: each plan takes the one from which it expects to learn more.
     """
@@ -51,6 +53,7 @@ class PracticalOptions:
     memory: float | None = None
     blocks: bool | None = None
     noise: str | None = None
+    learn_crowd: bool = True
 
     def __post_init__(self) -> None:
         for name in ("thompson_scale", "clip_scale", "rank_tolerance", "loudness"):
@@ -74,6 +77,7 @@ class PracticalOptions:
             if value is not None:
                 whole(name, value)
         truth("residual", self.residual)
+        truth("learn_crowd", self.learn_crowd)
         if self.blocks is not None:
             truth("blocks", self.blocks)
         if self.noise is not None:

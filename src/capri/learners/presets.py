@@ -13,6 +13,7 @@ from capri.epoch.problem import Problem
 from capri.errors import ConfigurationError
 from capri.files import digest_of
 from capri.kernels import Auto
+from capri.learners.crowd import Crowd
 from capri.learners.dense_model import DenseModel
 from capri.learners.learner import PracticalLearner
 from capri.learners.messages import first_epoch_length
@@ -88,7 +89,8 @@ def build(
             "bundle a capri.LocalClient on each device decides and reports by"
         )
     blocks = options.blocks or (options.blocks is None and suits_arms(problem, options))
-    learner = PracticalLearner(problem, options, generator, blocks=blocks)
+    crowd = Crowd.of(problem, horizon, asked=options.learn_crowd, first=options.first_epoch)
+    learner = PracticalLearner(problem, options, generator, blocks=blocks, crowd=crowd)
     if observed is not None:
         learner.begin(observed, generator)
     first = first_length(problem, options, observed)

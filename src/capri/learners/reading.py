@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import sqrt
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from capri.epoch.plan import EpochPlan, Release
 from capri.epoch.problem import Problem
 from capri.features import ProjectedFeatures
 from capri.learners.belief import Block, Expected, Observation
-from capri.learners.messages import coordinate_noise
+from capri.learners.messages import Message, Question, coordinate_noise
 from capri.learners.model import Knowledge, Reading
 from capri.learners.moment_design import moments_of
 from capri.learners.response import ResponseRate, Silence
@@ -187,6 +188,20 @@ class Expectations:
         )
 
 
+def promised(
+    known: Knowledge, question: Question[Any], message: Message, segment: PlannedSegment
+) -> FloatArray | None:
+    """The information that a planned segment is expected to give, where the plan did not say."""
+    model = known.model
+    parts = model.parts(message.features, segment, question.support)
+    asked = [(segment, question.answers, parts)]
+    expected = Expectations(known, question.value_bound, model.places(message.features), asked)
+    design, _ = expected.design(
+        segment.baseline, noise=message.noise, main_share=message.main_share
+    )
+    return design.information
+
+
 def read_release(known: Knowledge, release: Release, generator: np.random.Generator) -> Reading:
     """What the release observed, who answered, and who came.
 
@@ -196,7 +211,7 @@ def read_release(known: Knowledge, release: Release, generator: np.random.Genera
     problem, model, law = known.problem, known.model, known.context_law
     segments, features = known.pending[plan.epoch], model.readable(plan.features)
     design, response, moments = segments[0].design, known.response, None
-    vector, places = plan.layout.main(release.vector, plan.value_bound), model.places(features)
+    vector, places = plan.asked.main(release.vector, plan.value_bound), model.places(features)
     as_planned = (
         len(segments) == 1
         and release.participants == plan.length
@@ -230,7 +245,7 @@ def _expected(
     known: Knowledge, release: Release, features: ProjectedFeatures, supports: Sequence[Supported]
 ) -> tuple[Design, dict[Block, FloatArray], ResponseRate]:
     """What is expected of the segments with their real counts, and who answered."""
-    plan, layout = release.plan, release.plan.layout
+    plan, layout = release.plan, release.plan.asked
     problem, model, response = known.problem, known.model, known.response
     segments = known.pending[plan.epoch]
     expected = Expectations(
@@ -262,7 +277,7 @@ def _expected(
 
 def noise_of_release(problem: Problem, plan: EpochPlan, answers: int, main_share: float) -> float:
     """Deviation of the privacy noise on a coordinate of ``t psi``, summed over so many."""
-    if not isinstance(plan.layout, VectorLayout) and problem.budget is not None:
+    if not isinstance(plan.asked, VectorLayout) and problem.budget is not None:
         return plan.noise_scale
     if plan.sphere is not None:  # of an epoch that was planned for more or fewer reports
         return plan.noise_scale * sqrt(answers) / main_share

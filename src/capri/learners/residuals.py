@@ -68,7 +68,7 @@ def measured_moment(release: Release, design: Design) -> tuple[float, float]:
     plan = release.plan
     answers = release.participants if design.answers is None else design.answers
     bound = plan.value_bound if design.moment_bound is None else design.moment_bound
-    layout, moment = plan.layout, float(plan.layout.part(release.vector, "moment")[0])
+    layout, moment = plan.asked, float(plan.asked.part(release.vector, "moment")[0])
     if isinstance(layout, HistogramLayout):
         mean, noise = layout.mean_square(release.vector, release.participants, answers)
         return bound**2 * mean, bound**2 * max(noise, 1 / answers)
@@ -89,7 +89,7 @@ def measured_excess(
     ``E (coordinate / (B_r q n) + 1) / 2`` of the tail coordinate, ``E`` the largest excess that is
     measured; None where there is none.
     """
-    layout = release.plan.layout
+    layout = release.plan.asked
     if "tail" not in layout.blocks:
         return None
     answers = release.participants if design.answers is None else design.answers

@@ -1,7 +1,6 @@
 """The aggregator: hands out public bundles, adds up private reports, learns from the sums.
 
-Nothing here could see a raw datum: it imports neither the device nor the encoder, and a contract in
-pyproject.toml keeps it so.
+Nothing here could see a raw datum: a contract keeps it from importing the device or the encoder.
 
 Reports are all it sees of time. A *reading* is due after a scheduled number of reports, whichever
 bundles they answer: every sum is read with its own plan and its real count, and the next bundle is
@@ -186,7 +185,7 @@ class LocalCapri(PublicFace):
         self._state, self._engine = state, ReportEngine(state, self._horizon, held)
 
     def __repr__(self) -> str:
-        return f"LocalCapri({self.guarantee}; epoch {len(self._state.head['digests'])})"
+        return f"LocalCapri({self.guarantee}; epoch {self._state.opened})"
 
     @property
     def _problem(self) -> Problem:  # type: ignore[override]
@@ -214,7 +213,7 @@ class LocalCapri(PublicFace):
 
     @property
     def reports(self) -> int:
-        """How many reports counted so far, to whichever bundle: public."""
+        """How many reports counted so far, to whichever bundle."""
         return self._newest.issued
 
     @property
@@ -222,16 +221,13 @@ class LocalCapri(PublicFace):
         """Number of the newest bundle, reports since, and how many of them end its epoch."""
         with self._lock:
             self._engine.settle()
-            newest, issued = self._state.view.newest, self._state.issued
+            newest = self._state.view.newest
             if newest is None:
                 return self._state.opened, 0, 0
-            return newest.number, issued - newest.first, newest.length
+            return newest.number, self._state.issued - newest.first, newest.length
 
     def bundle(self) -> bytes:
-        """The newest public bundle, for every device the same.
-
-        While another thread makes a reading, which may take a while, it is the one before.
-        """
+        """The newest public bundle, for all the same; while a reading is made, the one before."""
         if not self._lock.acquire(blocking=False):
             if found := self._state.bundle:
                 return found
@@ -253,6 +249,11 @@ class LocalCapri(PublicFace):
         return self.bundle()[-32:]
 
     @property
+    def digests(self) -> tuple[str, ...]:
+        """Those of all bundles so far, oldest first, in hexadecimals: a log for everybody."""
+        return tuple(each.hex() for each in self._newest.digests)
+
+    @property
     def options(self) -> PracticalOptions:
         """The choices that its arguments left open."""
         return self._options
@@ -263,7 +264,7 @@ class LocalCapri(PublicFace):
         Nothing that was reported to this one goes with it.
         """
         problem, terms = self._problem, self._terms.arguments()
-        del terms["reward_rule"]  # a device reports once
+        terms.pop("reward_rule")  # a device reports once
         settings: dict[str, Any] = {
             "kernel": problem.kernel,
             "actions": problem.actions,

@@ -1,19 +1,10 @@
-"""The device: decides, and makes one report that gives nothing away.
+"""The device: decides, and makes one report that gives nothing away."""
 
-Two things outlive a restart. The decision that waits for its reward is a text that any client of
-the same bundle can go on with; it holds context and action, so it must not leave the device. The
-report is kept in the receipt: where an upload failed the same bytes are sent again, and nothing is
-drawn a second time.
-"""
-
-import json
 import os
 from dataclasses import dataclass
-from math import isfinite, nan
-from os import PathLike
-from pathlib import Path
+from math import nan
 from threading import Lock
-from typing import Any, NoReturn, Self
+from typing import Any
 
 import numpy as np
 
@@ -21,8 +12,7 @@ from capri.arrays import FloatArray, IntArray
 from capri.cells import number_or_missing, visit_rows
 from capri.epoch.bounds import as_sets
 from capri.epoch.decisions import Decision, VisitStatus
-from capri.errors import BudgetError, BundleError, ConfigurationError, DataError, StorageError
-from capri.local import wire
+from capri.errors import BudgetError, BundleError, ConfigurationError, DataError
 from capri.local.bundle import Bundle, open_bundle
 from capri.local.device import (
     Device,
@@ -44,88 +34,15 @@ class Datum:
     context: FloatArray
     action: IntArray
 
-    def to_text(self) -> str:
-        """As JSON. A context that is not a number, or too large to be one, is ``null`` there."""
-        numbers = [each if isfinite(each) else None for each in self.context[0].tolist()]
-        digest, action = self.device.bundle.digest.hex(), int(self.action[0])
-        return json.dumps({"digest": digest, "context": numbers, "action": action})
-
-    @classmethod
-    def from_text(cls, text: str, device: Device) -> Self:
-        """The inverse. What it is made of is checked, values are not looked at."""
-        try:
-            values = json.loads(text, parse_int=float, parse_constant=_refuse)
-            cells, action, digest = values["context"], values["action"], values["digest"]
-            row = np.array([[nan if each is None else each for each in cells]], dtype=np.float64)
-            whole = type(action) is float and action.is_integer()
-            plain = isinstance(cells, list) and {*map(type, cells)} <= {float, type(None)}
-        except (ValueError, TypeError, LookupError, RecursionError):
-            whole = plain = False
-        bundle: Bundle = device.bundle
-        if not (whole and plain and 0 <= action < bundle.behaviour.actions.count):
-            raise DataError(
-                "this is no decision that a client kept, or not all of it: open the client without "
-                "it (pending=None), and decide again"
-            )
-        if digest != bundle.digest.hex():
-            raise DataError(
-                f"this decision was made under the bundle of digest {str(digest)[:64]!r}: open a "
-                "client with that one, and renew it with keep=True"
-            )
-        if row.shape[1] != bundle.context_dimension:
-            raise DataError(f"a context must have {bundle.context_dimension} numbers")
-        return cls(device, row, np.array([int(action)]))
+    def reported(self, reward: float | None, gate: Gate) -> bytes:
+        """The bytes of the one report on it, whatever the reward is."""
+        value = np.array([number_or_missing(nan if reward is None else reward)])  # one way for both
+        return bytes(self.device.report(self.context, self.action, value, gate)[0].tobytes())
 
 
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(constant)
-
-
-def leave_receipt(path: Path) -> None:
-    """Create the file on disk, or refuse: it is there already, or cannot be made to last."""
-    try:
-        for target, flags in ((path, os.O_CREAT | os.O_EXCL | os.O_WRONLY), (path.parent, 0)):
-            handle = os.open(target, flags, 0o600)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
-    except FileExistsError:
-        raise reported_already(path) from None
-    except OSError as problem:
-        raise StorageError(
-            f"cannot write the receipt {path}: {problem.strerror}. Nothing was reported"
-        ) from problem
-
-
-def fill_receipt(path: Path, report: bytes) -> None:
-    """Put the report into its receipt, on disk before it leaves."""
-    try:
-        with path.open("wb") as file:
-            file.write(report)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as problem:
-        raise StorageError(
-            f"cannot write the receipt {path}: {problem.strerror}. The report was dropped, and no "
-            "second one is made"
-        ) from problem
-
-
-def report_in(path: Path) -> bytes | None:
-    """The report that a receipt holds; None where it was cut short, or never filled."""
-    try:
-        data = path.read_bytes()
-    except OSError as problem:
-        raise StorageError(f"cannot read the receipt {path}: {problem.strerror}") from problem
-    whole = len(data) == wire.SIZE
-    return data if whole and wire.are_reports(np.frombuffer(data, np.uint8)[None])[0] else None
-
-
-def reported_already(receipt: Path | None) -> BudgetError:
+def spent() -> BudgetError:
     """What a second report is answered with."""
-    where = "" if receipt is None else f", says its receipt {receipt}"
-    return BudgetError(f"this device has reported{where}: a second report would spend twice")
+    return BudgetError("this device has reported: a second report would spend twice")
 
 
 class LocalClient:
@@ -133,7 +50,8 @@ class LocalClient:
 
     Context, action and reward stay here; what leaves is one report, private by itself. The client
     trusts nobody: it works out from the bundle what a report would cost its user and refuses a
-    bundle that asks for more than ``budget``.
+    bundle that asks for more than ``budget``. It keeps nothing beyond its process: an app that ends
+    between a decision and its reward takes a :class:`~capri.DurableClient`.
 
     Parameters
     ----------
@@ -143,13 +61,6 @@ class LocalClient:
         What this user is willing to spend, in all: the client reports once.
     digest:
         The digest of the bundle as published elsewhere, to make sure that everybody got the same.
-    receipt:
-        Path of a file that remembers across restarts that the report was made. It is created just
-        before the report, and holds it: where it exists the device makes no other, and :attr:`made`
-        is what to upload again.
-    pending:
-        :attr:`pending` of a client of the same bundle, to go on with its decision after a restart.
-        Needs a receipt, which says whether that decision was reported meanwhile.
     simulation:
         ``(seed, user)`` to reproduce a user of a simulation, without any privacy. None for a real
         device.
@@ -161,41 +72,17 @@ class LocalClient:
         budget: Budget,
         *,
         digest: bytes | None = None,
-        receipt: str | PathLike[str] | None = None,
-        pending: str | None = None,
         simulation: tuple[int, int] | None = None,
     ) -> None:
-        if not isinstance(budget, Budget):
-            raise ConfigurationError(f"budget must be a capri.Budget, got {type(budget).__name__}")
         self._budget = budget
         self._randomness = _randomness(simulation)
-        self._gate = Gate(self._randomness, Ledger(budget, tolerance=0.0))
-        self._bundle = self._checked(bundle, digest)
+        self._bundle = affordable(bundle, budget, digest)
+        self._gate = gate_of(self._randomness, budget)
         self._device = Device(self._bundle)
-        self._receipt = None if receipt is None else Path(receipt)
-        self._reported, self._made = False, None
-        if self._receipt is not None and self._receipt.exists():
-            self._reported, self._made = True, report_in(self._receipt)
-        self._pending = self._resumed(pending)
+        self._reported = False
+        self._pending: Datum | None = None
         self._lock = Lock()
         self._process = os.getpid()
-
-    def _resumed(self, pending: str | None) -> Datum | None:
-        """The decision that was kept, unless it was reported since."""
-        if pending is None:
-            return None
-        if self._receipt is None:
-            raise ConfigurationError(
-                "a decision that was kept needs a receipt: without one it could be reported twice"
-            )
-        datum = Datum.from_text(pending, self._device)
-        return None if self._reported else datum
-
-    def _checked(self, data: bytes, digest: bytes | None) -> Bundle:
-        """Read a bundle, and make sure that a report under it can be made and afforded."""
-        bundle = open_bundle(data, digest)
-        check_promise(bundle, self._budget)
-        return bundle
 
     def __repr__(self) -> str:
         return f"LocalClient(epoch={self.epoch}, reported={self._reported})"
@@ -216,25 +103,6 @@ class LocalClient:
         return self._reported
 
     @property
-    def made(self) -> bytes | None:
-        """The one report, to be uploaded again where that failed; None before it was made.
-
-        After a restart as the receipt holds it: None where that was cut short, and no second report
-        takes its place.
-        """
-        return self._made
-
-    @property
-    def pending(self) -> str | None:
-        """The decision that waits for its reward, to be kept on the device until a restart.
-
-        A short text; None where there is none. It holds the context and the action: it must not
-        leave the device. Keep the bundle beside it.
-        """
-        with self._lock:
-            return None if self._pending is None else self._pending.to_text()
-
-    @property
     def private(self) -> bool:
         """Whether reports are protected: False only for a simulated user."""
         return self._randomness.private
@@ -251,47 +119,23 @@ class LocalClient:
         stays on the device.
         """
         with self._lock:
-            bundle, device = self._bundle, self._device
-        given = bundle.encoded(context, single=True)
-        row = visit_rows(given, bundle.context_dimension, single=True)
-        sets = None
-        if available is not None:
-            sets = as_sets(available, 1, bundle.actions, single=True)
-        action, propensity = device.decide(row, self._randomness.action(1), sets)
-        counted = row if sets is None else device.counted(row, sets)
-        features = bundle.actions.features_of(row, action)
+            device = self._device
+        decision, datum = decided(device, context, available, self._randomness)
         with self._lock:
             if device is self._device and not self._reported:
-                self._pending = Datum(device, counted, action)
-        status = VisitStatus.SERVED if usable_rows(counted)[0] else VisitStatus.INVALID
-        number, names = int(action[0]), bundle.actions.names
-        return Decision(
-            "",
-            bundle.plan.epoch,
-            number,
-            features[0],
-            float(propensity[0]),
-            status,
-            action_name=None if names is None else names[number],
-        )
+                self._pending = datum
+        return decision
 
     def report(self, reward: float | None) -> bytes:
         """The bytes to upload; None if no reward was seen, which nobody can tell from a report.
 
         Whatever is no finite number is a missing reward too. Can be called once. Lost in transport?
-        Upload the same bytes again (:attr:`made`), never make new ones.
+        Upload the same bytes again, never make new ones; a :class:`~capri.DurableClient` does so.
         """
-        value = np.array([number_or_missing(nan if reward is None else reward)])  # one way for both
-        datum = self._spend()
-        message = datum.device.report(datum.context, datum.action, value, self._gate)
-        report = bytes(message[0].tobytes())
-        if self._receipt is not None:
-            fill_receipt(self._receipt, report)
-        self._made = report
-        return report
+        return self._spend().reported(reward, self._gate)
 
     def _spend(self) -> Datum:
-        """Take the datum, once for all threads, processes and restarts.
+        """Take the datum, once for all threads and processes.
 
         Before anything is drawn: an interrupted report is not made a second time.
         """
@@ -299,11 +143,9 @@ class LocalClient:
             raise BudgetError("this client was forked: its report belongs to the first process")
         with self._lock:
             if self._reported:
-                raise reported_already(self._receipt)
+                raise spent()
             if self._pending is None:
                 raise DataError("there is nothing to report: act comes first")
-            if self._receipt is not None:
-                leave_receipt(self._receipt)
             datum, self._pending, self._reported = self._pending, None, True
         return datum
 
@@ -313,13 +155,13 @@ class LocalClient:
         For audits, which need thousands of devices of one bundle: reading it again takes longer
         than a report.
         """
-        if self._reported or self._receipt is not None:
+        if self._reported:
             raise BudgetError("this device belongs to a person who reports once: audit another one")
         other = object.__new__(type(self))
         vars(other).update(vars(self))
-        other._gate = Gate(self._randomness, Ledger(self._budget, tolerance=0.0))
+        other._gate = gate_of(self._randomness, self._budget)
         other._pending = Datum(self._device, context, action)
-        other._reported, other._made, other._lock = False, None, Lock()
+        other._reported, other._lock = False, Lock()
         return other
 
     def __getstate__(self) -> dict[str, Any]:
@@ -334,20 +176,62 @@ class LocalClient:
         takes for its ``reward_wait``. A device that has reported decides by the new bundle and
         stays silent.
         """
-        renewed = self._checked(bundle, digest)
+        renewed = affordable(bundle, self._budget, digest)
         with self._lock:
-            if renewed.plan.epoch < self.epoch:
-                raise BundleError(
-                    f"this bundle is older (epoch {renewed.plan.epoch}) than the one in use "
-                    f"(epoch {self.epoch})",
-                    "older",
-                )
-            if renewed.digest == self._bundle.digest:
+            if newer(self._bundle, renewed).digest == self._bundle.digest:
                 return False
             dropped = self._pending is not None and not keep
             self._bundle, self._device = renewed, Device(renewed)
             self._pending = self._pending if keep else None
             return dropped
+
+
+def decided(
+    device: Device, context: object, available: object, randomness: DeviceRandomness
+) -> tuple[Decision, Datum]:
+    """A decision, and what there will be to report of it."""
+    bundle = device.bundle
+    row = visit_rows(bundle.encoded(context, single=True), bundle.context_dimension, single=True)
+    sets = None
+    if available is not None:
+        sets = as_sets(available, 1, bundle.actions, single=True)
+    action, propensity = device.decide(row, randomness.action(1), sets)
+    counted = row if sets is None else device.counted(row, sets)
+    number, names = int(action[0]), bundle.actions.names
+    decision = Decision(
+        "",
+        bundle.plan.epoch,
+        number,
+        bundle.actions.features_of(row, action)[0],
+        float(propensity[0]),
+        VisitStatus.SERVED if usable_rows(counted)[0] else VisitStatus.INVALID,
+        action_name=None if names is None else names[number],
+    )
+    return decision, Datum(device, counted, action)
+
+
+def affordable(data: bytes, budget: Budget, digest: bytes | None = None) -> Bundle:
+    """Read a bundle, and make sure that a report under it can be made and afforded."""
+    if not isinstance(budget, Budget):
+        raise ConfigurationError(f"budget must be a capri.Budget, got {type(budget).__name__}")
+    bundle = open_bundle(data, digest)
+    check_promise(bundle, budget)
+    return bundle
+
+
+def newer(bundle: Bundle, renewed: Bundle) -> Bundle:
+    """The later of two bundles, which the second must be."""
+    now, then = renewed.plan.epoch, bundle.plan.epoch
+    if now < then:
+        raise BundleError(
+            f"this bundle is older (epoch {now}) than the one in use (epoch {then})", "older"
+        )
+    return renewed
+
+
+def gate_of(randomness: DeviceRandomness, budget: Budget) -> Gate:
+    """The gate of one person, for one report."""
+    return Gate(randomness, Ledger(budget, tolerance=0.0))
 
 
 def _randomness(simulation: tuple[int, int] | None) -> DeviceRandomness:
@@ -364,9 +248,8 @@ def _randomness(simulation: tuple[int, int] | None) -> DeviceRandomness:
 def check_promise(bundle: Bundle, budget: Budget) -> None:
     """Refuse a plan that protects less than the budget asks for: by exact fractions."""
     plan = bundle.plan
-    gate = Gate(SystemRandomness(), Ledger(budget, tolerance=0.0))
     try:
-        gate.check(
+        gate_of(SystemRandomness(), budget).check(
             plan.vector, epoch=plan.epoch, participants=plan.length, model=PrivacyModel.LOCAL
         )
     except BudgetError as problem:

@@ -189,6 +189,34 @@ class SystemRandomness(DeviceRandomness):
         return np.array([secrets.randbelow(int(limit)) for limit in limits], dtype=np.int64)
 
 
+class WithToken(DeviceRandomness):
+    """Draws of one device whose token is that of a ticket: the proof holds for every token."""
+
+    def __init__(self, draws: DeviceRandomness, token: bytes) -> None:
+        self._draws, self._token = draws, token
+        self.private = draws.private
+
+    def action(self, count: int) -> FloatArray:
+        """As drawn."""
+        return self._draws.action(count)
+
+    def seeds(self, count: int) -> Words:
+        """The one token."""
+        return np.frombuffer(self._token, dtype="<u8").reshape(count, 2).astype(np.uint64)
+
+    def rounding(self, count: int) -> FloatArray:
+        """As drawn."""
+        return self._draws.rounding(count)
+
+    def coin(self, count: int, chance: int) -> BoolArray:
+        """As drawn."""
+        return self._draws.coin(count, chance)
+
+    def below(self, limits: IntArray) -> IntArray:
+        """As drawn."""
+        return self._draws.below(limits)
+
+
 class SimulatedRandomness(DeviceRandomness):
     """Numbers that anybody can reproduce from ``seed`` and the users' numbers. Protects nobody."""
 

@@ -124,7 +124,7 @@ class ReportEngine:
         now = self.state.now()
         self.state.catch_up()
         taking = self.state.taking(self.state.issued, now)
-        digests = (bytes.fromhex(each) for each in self.state.head["digests"])
+        digests = (each[:CARRIED] for each in self.state.digests)
         verdict = judge(
             rows, undamaged, [self.state.reports_to[row.number] for row in taking], digests
         )
@@ -209,9 +209,10 @@ class ReportEngine:
         def step() -> None:
             now = self.state.now()
             self.state.catch_up()
-            carried = added.digest[:CARRIED]
             taking = self.state.taking(self.state.issued, now)
-            found = [row for row in taking if self.state.reports_to[row.number].digest == carried]
+            found = [
+                row for row in taking if self.state.reports_to[row.number].digest == added.digest
+            ]
             if not found:
                 raise DataError(
                     f"a sum of epoch {added.epoch}, and no bundle of its digest takes reports now: "
@@ -318,8 +319,9 @@ class ReportEngine:
         ]
         for epoch, each in self.state.reports_to.items():
             if each.unread:
-                self.forged = self.forged or each.forged()
-                learning.close(each.release(last=epoch in closed))
+                release, forged = each.read(last=epoch in closed)
+                self.forged = self.forged or forged
+                learning.close(release)
         if version is not None:
             learning.adopt(self.state.versions[version])
         current = self.state.current if version is None else version
@@ -335,9 +337,9 @@ class ReportEngine:
             note_bundle(self.reservation, self.state.base, plan, read)
         for epoch in closed:
             learning.learner.drop(epoch)
-        carried = [bundle[-32:][:CARRIED].hex()] if bundle else []
+        made = [bundle[-32:].hex()] if bundle else []
         head = {
-            "digests": [*self.state.head["digests"], *carried],
+            "digests": [*self.state.head["digests"], *made],
             "releases": [*self.state.head["releases"], *releases],
             "catalogue": current,
         }

@@ -25,7 +25,7 @@ from capri.epoch.rewards import RewardScale, RewardTerms, checked_terms
 from capri.errors import ConfigurationError, DataError, HorizonError, StorageError
 from capri.files import write_atomically
 from capri.local import wire
-from capri.local.honesty import MOST, forged_notices
+from capri.local.honesty import robust_sum
 from capri.privacy.shuffle import Shuffle
 from capri.privacy.sphere import DIRECTION_UNITS, reported_sum
 
@@ -50,11 +50,12 @@ _ACCEPTED, _MALFORMED = int(ReportStatus.ACCEPTED), int(ReportStatus.MALFORMED)
 class EpochReports:
     """The reports to one bundle, as one process knows them. All of it may be published.
 
-    ``unread`` reports are in ``total`` and in no reading yet.
+    ``unread`` reports are in ``total`` and in no reading yet; ``rows``: those of them that came one
+    by one.
     """
 
     def __init__(self, plan: EpochPlan, digest: bytes) -> None:
-        """``digest``: the first bytes of the bundle's, as reports carry them."""
+        """``digest``: the bundle's, or its first 8 bytes, as reports carry them."""
         assert plan.sphere is not None  # how every device makes its report
         self.plan = plan
         self.digest = digest
@@ -100,7 +101,7 @@ class EpochReports:
     def add(self, rows: wire.Messages) -> None:
         """Alg. 1, line 15, in exact integers; for reports that were judged to be acceptable."""
         tokens, numbers = wire.tokens_of(rows), wire.numbers_of(rows)
-        self.sample.append(rows[: max(0, MOST - self.unread)].copy())
+        self.rows.append(rows.copy())
         self.add_sum(reported_sum(tokens, numbers, self.plan.dimension), len(rows))
 
     def add_sum(self, total: IntArray, count: int) -> None:
@@ -122,25 +123,31 @@ class EpochReports:
         layout = self.plan.vector
         return layout.norm_limit * layout.step / (self.sphere.shrinkage * DIRECTION_UNITS)
 
-    def release(self, *, last: bool) -> Release:
-        """What has come in since the last reading, with its real count."""
-        return Release(
+    def read(self, *, last: bool) -> tuple[Release, tuple[Notice, ...]]:
+        """What has come in since the last reading, with its real count.
+
+        Without reports that no honest crowd makes, where there are some; sums of others' making are
+        taken as they are.
+        """
+        total, count = self.total, self.unread
+        notices: tuple[Notice, ...] = ()
+        rows = np.concatenate([np.empty((0, wire.SIZE), dtype=np.uint8), *self.rows])
+        if len(rows) == self.unread:
+            found = robust_sum(self.sphere, wire.tokens_of(rows), wire.numbers_of(rows))
+            total, count, notices = (total, count, notices) if found is None else found
+        release = Release(
             plan=self.plan,
-            vector=np.asarray(self.total * self.unit),
+            vector=np.asarray(total * self.unit),
             event=None,
             segments=(self.plan.opening,),
-            counts=(self.unread,),
+            counts=(count,),
             last=last,
         )
-
-    def forged(self) -> tuple[Notice, ...]:
-        """Whether the first reports since the last reading are those of an honest crowd."""
-        rows = np.concatenate([np.empty((0, wire.SIZE), dtype=np.uint8), *self.sample])
-        return forged_notices(self.sphere, wire.tokens_of(rows), wire.numbers_of(rows))
+        return release, notices
 
     def start_anew(self) -> None:
         """After a reading: what was read is in no later one."""
-        self.sample: list[wire.Messages] = []
+        self.rows: list[wire.Messages] = []
         self.total, self.unread = np.zeros(self.plan.dimension, dtype=np.int64), 0
 
 

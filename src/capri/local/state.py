@@ -139,6 +139,11 @@ class ReportState:
         return len(self.head["digests"])
 
     @property
+    def digests(self) -> tuple[bytes, ...]:
+        """Of all bundles, oldest first."""
+        return tuple(bytes.fromhex(each) for each in self.head["digests"])
+
+    @property
     def remaining(self) -> int:
         """Reports until the next reading; 0 at the horizon."""
         newest = self.view.newest
@@ -197,11 +202,11 @@ class ReportState:
             self.hooks.skip(learning.learnt)
 
     def _look_at(self, view: View) -> None:
-        digests = self.head["digests"]
+        digests = self.digests
         self.view = view
         self.reports_to = {
             row.number: self.reports_to.get(row.number)
-            or EpochReports(self._plan(row.number), bytes.fromhex(digests[row.number - 1]))
+            or EpochReports(self._plan(row.number), digests[row.number - 1])
             for row in view.epochs
         }
 

@@ -10,6 +10,7 @@ noise ``sigma`` everywhere. docs/proofs/ has the theorem, and the proof for each
     :mod:`capri.privacy.products`    exact products of rounded numbers, for what costs nothing
     :mod:`capri.privacy.moments`     all second moments of a row; a cell of every column
     :mod:`capri.privacy.histogram`   a number in one cell of a public partition
+    :mod:`capri.privacy.pairs`       a cell of every column, or products of scores
 
 The norm says which mechanism hides a message. A mechanism knows the noise that a budget needs for
 messages a diameter apart, and what that noise delivers. :mod:`capri.privacy.noise` draws it.

@@ -30,7 +30,7 @@ from capri.arrays import FloatArray, IntArray
 from capri.errors import ConfigurationError
 from capri.privacy.budget import Budget
 from capri.privacy.calibration import paper_noise_scale
-from capri.privacy.layout import LARGEST_SUM, Block, Layout, Norm, consecutive
+from capri.privacy.layout import LARGEST_SUM, Block, Layout, consecutive
 from capri.privacy.vector import within_norm
 
 # Bits of one limb of a number, with privacy (its noise is 2^32 units wide) and without.
@@ -202,57 +202,3 @@ def moment_layout(
         )
     layout.check_width(budget)
     return layout
-
-
-# What a count of 1 is in integers: wide enough a grid for the noise of any budget in use.
-_COUNTED = 1 << 26
-
-
-@dataclass(frozen=True, kw_only=True)
-class CountLayout(Layout):
-    """How often each cell of each column occurs; ``cells`` says how many cells each column has.
-
-    A row has one cell ``q_j`` of the ``Q_j`` of every column and sends ``L e_{q_1}, ...,
-    L e_{q_d}``;
-    a row that is not made of cells sends 0. Two rows that share no cell are the farthest apart,
-
-        |m - m'|_2^2 <= 2 d L^2,
-
-    however fine the cells are.
-    """
-
-    cells: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        if self.norm is not Norm.L2:
-            raise ConfigurationError("counts of columns are compared in L2")
-        if not self.cells or min(self.cells) < 1:
-            raise ConfigurationError("every column needs a cell, and there must be a column")
-
-    @cached_property
-    def blocks(self) -> Mapping[str, Block]:
-        """One block: all counts have the same noise."""
-        return consecutive({"counts": (sum(self.cells), Fraction(1), _COUNTED, float(_COUNTED))})
-
-    @property
-    def diameter_squared(self) -> int:
-        """``2 d L^2``."""
-        return 2 * len(self.cells) * _COUNTED**2
-
-    def _places(self, cells: FloatArray) -> IntArray:
-        """The place of every cell in a message; -1 for all of a row that has one elsewhere."""
-        good = ((cells >= 0) & (cells < np.array(self.cells))).all(axis=1, keepdims=True)
-        starts = np.concatenate([[0], np.cumsum(self.cells)[:-1]])
-        return np.where(good, np.where(good, cells, 0).astype(np.int64) + starts, -1)
-
-    def messages(self, features: FloatArray, values: FloatArray) -> IntArray:
-        """The message of each row of cells; ``values`` are not told."""
-        units = np.zeros((len(features), self.coordinates + 1), dtype=np.int64)
-        np.put_along_axis(units, self._places(features), _COUNTED, axis=1)
-        return units[:, :-1]  # rows without cells wrote into the last
-
-    def total(self, features: FloatArray, values: FloatArray) -> IntArray:
-        """The sum of :meth:`messages`, without making them one by one."""
-        places = self._places(features)
-        counted = np.bincount(places[places >= 0], minlength=self.coordinates)
-        return counted.astype(np.int64) * _COUNTED

@@ -198,7 +198,7 @@ class Estimate:
     noise_variance: float
     weights: FloatArray | None = None  # log weights of the candidates of the prior
     outside: FloatArray | None = None  # between these and logs of their mean: for what is unseen
-    central: FloatArray | None = None  # covariance under the mean log weights, for planning
+    central: FloatArray | None = None  # covariance under the mean log weights, for reaches
     misfit: float = 1.0  # residual chi-square of the releases over its expectation, at least 1
 
     @property

@@ -93,11 +93,6 @@ class Setting:
         return layout.noise_units / sqrt(2) / float(layout.level) ** 2 * sqrt(self.outputs)
 
 
-def _planned(estimate: Estimate) -> FloatArray:
-    """What is not known, for planning: in a mean over weights the largest of them would decide."""
-    return estimate.covariance if estimate.central is None else estimate.central
-
-
 class FitEngine:
     """The public state between stages. It never sees a row: sums come in, releases go out."""
 
@@ -155,12 +150,11 @@ class FitEngine:
         outputs = self.setting.outputs
         if not self.estimates or self.setting.budget is None:
             return np.ones(outputs), 1.0
+        # In a mean over weights the largest would decide, and noise in y has what is not expected.
+        usual = [e.covariance if e.central is None else e.central for e in self.estimates]
         found = [
-            next_reach(
-                float(np.sum(self.law.covariance * _planned(each))),
-                each.noise_variance,
-            )
-            for each in self.estimates
+            next_reach(float(np.sum(self.law.covariance * covariance)), each.noise_variance)
+            for each, covariance in zip(self.estimates, usual, strict=True)
         ]
         return np.array([reach for reach, _ in found]), max(loudness for _, loudness in found)
 
@@ -169,7 +163,7 @@ class FitEngine:
         setting = self.setting
         if self.estimates:
             worst = max(self.estimates, key=lambda estimate: float(np.trace(estimate.covariance)))
-            root = matrix_root(_planned(worst))
+            root = matrix_root(worst.covariance)
             noise_variance = worst.noise_variance
         else:
             root = matrix_root(setting.prior.covariance(setting.prior.expected))

@@ -111,8 +111,6 @@ class PrivateKernelRidge(
     kernel: Any = "auto"  # may be given by its place
     y_bounds: Any = field(default=None, kw_only=True)
     stream_rows: int = field(default=100_000, kw_only=True)
-    ledger: Any = field(default=None, kw_only=True)
-    population: str | None = field(default=None, kw_only=True)
 
     # -- fitting ----------------------------------------------------------------------------------
 

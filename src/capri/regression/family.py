@@ -32,6 +32,8 @@ from capri.regression.columns import Levels, Numbers, TableColumns
 _CONSTANT, _LINEAR, _TOGETHER = 2.0, 0.2, 0.2
 # Smooth functions of all columns: nu, lengthscale in halves of sqrt(columns) widths, share.
 _JOINT = ((inf, 1.0, 0.2), (2.5, 0.5, 0.15), (1.5, 0.25, 0.1))
+# Functions that jump: how often columns are cut, share.
+_CUTS = ((4, 0.1), (12, 0.1))
 # More columns than this share their candidates.
 _MOST_COLUMNS = 16
 # Levels of a category share this much of what is learnt in the basis.
@@ -86,7 +88,6 @@ class TableFamily:
     names: tuple[str, ...]
     shares: FloatArray
     covariances: FloatArray
-    between: FloatArray  # mean square of a function of each between the knots that it bends at
 
     def cut(self, rank: int) -> "TableFamily":
         """The first coordinates only."""
@@ -97,7 +98,7 @@ class TableFamily:
     def left_out(self, weights: FloatArray) -> float:
         """Mean square, under the law, of what functions of these weights have outside the basis."""
         inside = np.trace(self.covariances, axis1=1, axis2=2)
-        return float(weights @ (np.maximum(1 - inside, 0.0) + self.between))
+        return float(weights @ np.maximum(1 - inside, 0.0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,13 +109,13 @@ class _Candidate:
     share: float
     places: IntArray
     covariance: FloatArray
-    between: float = 0.0
+    outside: float = 0.0  # mean square of what no coordinate can follow
 
     def scaled(self, second: FloatArray) -> "_Candidate":
-        """With mean square 1, where ``second`` is ``E[v v^T]``."""
+        """With mean square 1, outside of the coordinates too; ``second`` is ``E[v v^T]``."""
         size = float(np.sum(self.covariance * second[np.ix_(self.places, self.places)]))
-        size = max(size, 1e-300)
-        return replace(self, covariance=self.covariance / size, between=self.between / size)
+        size = max(size + self.outside, 1e-300)
+        return replace(self, covariance=self.covariance / size, outside=self.outside / size)
 
 
 def table_family(table: TableColumns, sample: FloatArray, *, max_rank: int) -> TableFamily:
@@ -135,7 +136,6 @@ def table_family(table: TableColumns, sample: FloatArray, *, max_rank: int) -> T
     return TableFamily(
         basis=TableBasis(kernel, sample[chosen], np.ascontiguousarray(transform), table),
         names=tuple(each.name for each in found),
-        between=np.array([each.between for each in found]),
         shares=np.array([each.share for each in found]),
         covariances=np.array(
             [onto[each.places].T @ each.covariance @ onto[each.places] for each in found]
@@ -197,7 +197,7 @@ def _of_columns(table: TableColumns, v: FloatArray) -> Iterator[_Candidate]:
         joined = _joined(
             f"each {kind} by itself", part, [own for own, _, _ in parts], [b for _, b, _ in parts]
         )
-        yield replace(joined, between=sum(between for _, _, between in parts))
+        yield replace(joined, outside=sum(between for _, _, between in parts))
 
 
 def _joined(
@@ -214,9 +214,12 @@ def _of_all(table: TableColumns, scores: FloatArray, u: FloatArray) -> Iterator[
     """
     places, count = np.arange(u.shape[1]), len(u)
     onto = np.linalg.pinv(u.T @ u / count) @ u.T / count
-    for name, share, kernel in _joint_kernels(table):
-        found = onto @ kernel(scores, scores) @ onto.T
-        yield _Candidate(name, share, places, (found + found.T) / 2)
+    smooth = ((name, share, each(scores, scores)) for name, share, each in _joint_kernels(table))
+    for name, share, values in (*smooth, *_cut(table, scores)):
+        found = onto @ values @ onto.T
+        inside = float(np.sum(found * (u.T @ u))) / count
+        outside = max(float(values.trace()) / count - inside, 0.0)
+        yield _Candidate(name, share, places, (found + found.T) / 2, outside)
 
 
 def _joint_kernels(table: TableColumns) -> Iterator[tuple[str, float, Kernel]]:
@@ -231,6 +234,25 @@ def _joint_kernels(table: TableColumns) -> Iterator[tuple[str, float, Kernel]]:
         yield name, part, _on(table, kernel, 1.0)
         if levels:
             yield f"{name}, each level its own", part, _on(table, kernel, 0.0)
+
+
+def _cut(table: TableColumns, scores: FloatArray) -> Iterator[tuple[str, float, FloatArray]]:
+    """Name, share and kernel values of functions that are constant where nothing cuts.
+
+    Each cut halves a column anywhere, a number between two ranks or the levels of a category by
+    lot, and separates two rows with the mean of their distances ``|z - z'|`` or ``1{differ} / 2``.
+    After ``t`` cuts on the average, they are still together with probability ``exp(-t distance)``.
+    """
+    distance = np.zeros((len(scores), len(scores)))
+    for column in table.columns:
+        own = scores[:, list(column.places)]
+        for place in range(own.shape[1]):
+            distance += np.abs(own[:, None, place] - own[None, :, place]) / (
+                4.0 if isinstance(column, Levels) else 1.0
+            )
+    distance /= len(table.columns)
+    for times, share in _CUTS:
+        yield f"all columns, cut {times} times", share, np.exp(-times * distance)
 
 
 def _reach(table: TableColumns) -> float:

@@ -21,7 +21,7 @@ from capri.privacy.budget import Budget, warn_of_large_delta
 from capri.privacy.filters import Charge
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger
-from capri.privacy.moments import CountLayout
+from capri.privacy.pairs import CountLayout
 from capri.regression.columns import TableColumns
 from capri.regression.design import (
     SCHEDULES,
@@ -69,7 +69,7 @@ _RANK_PER_ROOT = 2.0
 _BASIS_SAMPLE, _TABLE_SAMPLE = 2000, 3000
 # Share of mu^2 that counts of columns cost: at least, and at most to have noise of so small a share
 # of the rows on each.
-LEAST_COUNTS, _MOST_COUNTS, _LEGIBLE = 0.06, 0.25, 0.125
+LEAST_COUNTS, _MOST_COUNTS, _LEGIBLE = 0.06, 0.1, 0.125
 # Parameters whose sense depends on the rows.
 _UNCHECKED = ("kernel", "X_bounds", "y_bounds", "random_state")
 
@@ -387,7 +387,7 @@ def checked(estimator: Any) -> Options:
         schema=schema_of(estimator.X_bounds, estimator.public_X),
         weight_bound=positive("weight_bound", estimator.weight_bound),
         called_by=estimator_around(),
-        place=(getattr(estimator, "ledger", None), getattr(estimator, "population", None)),
+        place=(estimator.ledger, estimator.population),
         **{name: getattr(estimator, name) for name in _UNCHECKED},
     )
 

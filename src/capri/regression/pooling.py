@@ -235,7 +235,9 @@ def _mixed(
     # Means of logarithms: those of weights are what the largest of them is.
     logs = np.asarray(sum(chance * each for each, chance in chances))
     middle = prior.covariance(logs)
-    wide = pooled.estimate(prior.covariance(prior.not_smaller(logs)))
+    # What is unseen may be as large as the larger of them say: half way to the logs of their mean.
+    outside = (logs + np.logaddexp.reduce([each + log(c) for each, c in chances], axis=0)) / 2
+    wide = pooled.estimate(prior.covariance(prior.not_smaller(outside)))
     off = mean - wide.mean
     spread = away.T @ away + np.outer(off, off)
     return replace(
@@ -245,7 +247,7 @@ def _mixed(
         bias=wide.bias + spread,
         prior=float(np.trace(middle)) / len(middle),
         weights=logs,
-        outside=(logs + np.logaddexp.reduce([each + log(c) for each, c in chances], axis=0)) / 2,
+        outside=outside,
         central=pooled.posterior(middle)[1],
     )
 

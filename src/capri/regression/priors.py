@@ -106,7 +106,7 @@ class FunctionPrior:
             found[constant] = found[:, constant] = 0.0
             found[constant, constant] = _SPREAD**2 + _COMMON**2
             for place, name in enumerate(self.family.names):
-                if "times smooth" in name:
+                if "times" in name:
                     found[place, place] = _ROUGH**2 + _COMMON**2
         return found
 

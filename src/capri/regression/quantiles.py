@@ -21,7 +21,7 @@ in the middle that of cumulative indicators, ``sigma sqrt(k) / 2`` at every edge
 ends. Indicators of the classes themselves have ``sqrt(K^2 / 4 k)`` times as much everywhere.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import sqrt
 from typing import Any, Self
 
@@ -39,6 +39,7 @@ from capri.checks import between
 from capri.errors import ConfigurationError, DataError
 from capri.files import digest_of
 from capri.privacy.certificate import Certificate, Declaration, certify_fit
+from capri.privacy.certificate.certify import in_total
 from capri.regression.classifier import ByRidge, one_per_row
 from capri.regression.estimator import PrivateKernelRidge
 from capri.regression.options import checked
@@ -178,9 +179,9 @@ class PrivateKernelQuantiles(
         classes = ResidualClasses(edges=_STRETCH * _size_of_residuals(ridge) * scores)
         with np.errstate(all="ignore"):  # a warning would tell of the row that overflows
             codes = classes.codes(targets - ridge.predict(X))
-        spread = self._told_in_one_stage(
-            X, codes, weights[second], lowest=-1.0, random_state=random
-        )
+        # Nobody is in both parts, so what the first has reserved is for either.
+        alone = {"random_state": random, "ledger": None, "population": None}
+        spread = self._told_in_one_stage(X, codes, weights[second], lowest=-1.0, **alone)
         self.ridge_, self.spread_, self.residual_classes_ = ridge, spread, classes
         self._know_columns_of(ridge)
         return self
@@ -245,7 +246,7 @@ class PrivateKernelQuantiles(
         check_is_fitted(self, "spread_")
         ridges = self.ridge_, self.spread_
         digests = [fit_digests(each._engine) for each in ridges]
-        return certify_fit(
+        found = certify_fit(
             one_account([each.ledger_ for each in ridges]),
             private=all(each._private for each in ridges),
             from_data=self.ridge_._engine.from_data,
@@ -258,6 +259,8 @@ class PrivateKernelQuantiles(
             },
             earlier_fits=len(self.ridge_.past_events_),
         )
+        assert self.ridge_.ledger_ is not None  # there is a certificate
+        return replace(found, in_total=in_total(self.ridge_.ledger_.reservation))
 
 
 def _checked(quantiles: Any) -> FloatArray:

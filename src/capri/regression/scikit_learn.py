@@ -48,6 +48,8 @@ class SharedParameters:
     calibration: str = "analytic"
     random_state: Any = None
     weight_bound: float = 1.0
+    ledger: Any = None
+    population: str | None = None
 
 
 def estimator_around() -> str | None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from capri.arrays import FloatArray, IntArray
 from capri.errors import ConfigurationError, DataError
-from capri.regression.tables import finite_rows, frame_of
+from capri.regression.tables import columns_of, finite_rows, names_in, selected
 
 Check = Callable[[Any, Any], "Block"]
 Job = Callable[[FloatArray, FloatArray], IntArray]
@@ -126,7 +126,7 @@ def blocks_of(X: Any, y: Any, check: Check) -> tuple[RowSource, Any]:
         raise ConfigurationError("with a Parquet path, y must name the target columns")
     blocks = same_columns(parquet_blocks(X, y) if is_path(X) else lambda: iter(X))
     source = RowSource(_in_turn(lambda: (check(*block) for block in blocks())))
-    return source, getattr(next(blocks())[0], "columns", None)
+    return source, names_in(next(blocks())[0])
 
 
 def is_dask(thing: object) -> bool:
@@ -158,7 +158,7 @@ def same_columns(blocks: Tables) -> Tables:
     def aligned() -> Iterator[tuple[Any, Any]]:
         first: list[list[Any] | None] | None = None
         for block in blocks():
-            names = [_names(table) for table in block]
+            names = [names_in(table) for table in block]
             first = names if first is None else first
             X, y = (
                 table if own == wanted else _reordered(table, own, wanted)
@@ -169,23 +169,18 @@ def same_columns(blocks: Tables) -> Tables:
     return aligned
 
 
-def _names(table: Any) -> list[Any] | None:
-    names = getattr(table, "column_names", getattr(table, "columns", None))  # Arrow, or pandas
-    return None if names is None else list(names)
-
-
 def _reordered(table: Any, own: list[Any] | None, wanted: list[Any] | None) -> Any:
     if own is None or wanted is None or len(own) != len(wanted) or set(own) != set(wanted):
         raise DataError(
             f"all chunks and files must have the same columns: the first has {wanted}, "
             f"a later one has {own}"
         )
-    return table.select(wanted) if hasattr(table, "column_names") else table[wanted]
+    return selected(table, wanted)
 
 
 def parquet_blocks(path: str | PathLike[str], targets: str | list[str]) -> Tables:
     """Tables of a Parquet file, or of all files of a directory in the order of their names."""
-    import pyarrow.parquet as parquet
+    from pyarrow import Table, parquet
 
     place = Path(fspath(path))
     files = sorted(place.glob("*.parquet")) if place.is_dir() else [place]
@@ -202,8 +197,11 @@ def parquet_blocks(path: str | PathLike[str], targets: str | list[str]) -> Table
                         f"the file has no column {', '.join(missing)}; y must name columns of it"
                     )
                 for batch in table.iter_batches(batch_size=_PARQUET_ROWS):
-                    frame = frame_of(batch)
-                    yield frame.drop(columns=names), frame[names]
+                    cells = columns_of(Table.from_batches([batch]))
+                    yield (
+                        selected(cells, [n for n in cells if n not in names]),
+                        selected(cells, names),
+                    )
 
     return blocks
 

@@ -30,8 +30,10 @@ from capri.files import Row, digest_of, html_table, text_table
 from capri.learners.prior import Observed, Prior, observed
 from capri.privacy.calibration import delivered_epsilon
 from capri.privacy.ledger import Ledger, PriorEvent, ReleaseEvent
+from capri.regression.card import card_of
 from capri.regression.decode import Model
 from capri.regression.engine import FitEngine, OpenRows, Setting
+from capri.regression.explain import FitExplanation, explained
 from capri.regression.family import cells_of
 from capri.regression.stage import StagePlan, StageResult
 from capri.schema import Numeric, Schema
@@ -62,6 +64,7 @@ class ShownWithStages:
     its parameters.
     """
 
+    model_: Model
     _open: OpenRows | None = None
     # Targets are codes that another estimator made: all of them at an end of their range.
     _codes: bool = False
@@ -75,6 +78,35 @@ class ShownWithStages:
         """Every stage that was released, as a table."""
         check_is_fitted(self, "model_")
         return stages_of(self._engine)
+
+    def explain(self, *, output: int = 0, pairs: int = 4, level: float = 0.9) -> FitExplanation:
+        """What was learnt of each column and of the strongest pairs, with bands; it shows itself.
+
+        Post-processing: it asks for no rows and costs no budget.
+
+        >>> import numpy as np
+        >>> from capri import PrivateKernelRidge
+        >>> X = np.random.default_rng(0).random((2_000, 2))
+        >>> ridge = PrivateKernelRidge(epsilon=4.0, X_bounds=(0, 1), y_bounds=(0, 1))
+        >>> ridge.fit(X, X[:, 0]).explain().columns[0].name
+        'column 0'
+        """
+        check_is_fitted(self, "model_")
+        rows, schema = self._engine.law.rows, getattr(self, "schema_", None)
+        return explained(
+            self.model_,
+            self.model_.basis.pivots if rows is None else rows,
+            schema,
+            getattr(self, "feature_names_in_", None),
+            output=output,
+            pairs=pairs,
+            level=level,
+        )
+
+    def model_card(self) -> str:
+        """What a reader must know of the fit, in Markdown: post-processing, and no secrets."""
+        check_is_fitted(self, "model_")
+        return card_of(self, self._engine, stages_of(self._engine))
 
     def _repr_html_inner(self) -> str:
         diagram = str(super()._repr_html_inner())  # type: ignore[misc]
@@ -174,17 +206,17 @@ def _doubts(engine: FitEngine, *, codes: bool) -> Iterator[str]:
 def _used(engine: FitEngine, output: int, deviations: float) -> float:
     """At most this share of their range do targets vary by: a deviation, over the whole range.
 
-    Residuals of the last stage, with their noise on the safe side, and the function over the law.
+    Residuals of the last stage, with their noise on the safe side, and what they are residuals of.
     """
-    reading, estimate = engine.readings[-1], engine.estimates[output]
+    reading = engine.readings[-1]
     result = reading.result
     told = [(result.squares, result.noise[2])]
     if result.tail_squares is not None:
         told.append((result.tail_squares, result.tail_noise[2]))
     # (T + U)^2 <= 2 (T^2 + U^2)
     residual = 2 * sum(max(float(s[output] + deviations * n[output]), 0.0) for s, n in told)
-    centred = engine.law.centred
-    function = estimate.mean @ centred @ estimate.mean + np.sum(centred * estimate.covariance)
+    known = reading.baseline[:, output]
+    function = known @ engine.law.centred @ known
     return sqrt(residual / reading.rows + float(function)) / 2
 
 

@@ -19,10 +19,10 @@ Without bounds, public rows with named columns that are not all numbers say the 
 """
 
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from math import nan
 from typing import Any
 
+import narwhals as nw
 import numpy as np
 from scipy.sparse import issparse
 from sklearn.utils import _safe_indexing
@@ -58,8 +58,8 @@ def checked_features(estimator: Any, X: Any, schema: Schema | None = None) -> Fl
     features = encoded(X, schema, estimator, width=known)
     shown = _shown(X, features, schema)
     names = [*getattr(estimator, "feature_names_in_", ())]
-    if schema is not None and hasattr(X, "columns") and sorted(names) == sorted(names_of(X)):
-        shown = X[names]  # declared columns are found by their names, whatever their order
+    if schema is not None and names and sorted(names) == sorted(map(str, names_in(X) or ())):
+        shown = selected(X, names)  # declared columns go by their names, whatever their order
     validate_data(estimator, shown, skip_check_array=True, reset=False)
     return features
 
@@ -82,8 +82,9 @@ def rows_at(table: Any, name: str, places: IntArray) -> Any:
     """Some rows of a table, which stays of its kind, for whoever checks it later."""
     if issparse(table):
         return _as_numbers(table, name)  # refuses
-    if hasattr(table, "column_names") and hasattr(table, "to_pandas"):  # Arrow
-        table = frame_of(table)
+    table = columns_of(table)
+    if isinstance(table, Mapping):
+        return {name: [cells[place] for place in places] for name, cells in table.items()}
     return _safe_indexing(table if hasattr(table, "__getitem__") else np.asarray(table), places)
 
 
@@ -106,8 +107,7 @@ def encoded(
     """
     if schema is None:
         return as_matrix(X, "X", estimator, fewest=fewest, width=width)
-    if hasattr(X, "column_names") and hasattr(X, "to_pandas"):  # Arrow
-        X = frame_of(X)
+    X = columns_of(X)
     if is_list(X):
         X = _listed(schema, X)
     elif is_table(X):
@@ -246,10 +246,11 @@ def _as_numbers(table: Any, name: str) -> FloatArray:
     """Cells as float64, in the shape of what holds them; refuses by the type of an array alone."""
     if issparse(table):
         raise DataError(f"{name} is sparse, but dense data is required: call {name}.toarray()")
-    if hasattr(table, "column_names") and hasattr(table, "to_pandas"):  # Arrow
-        table = frame_of(table)
+    table = columns_of(table)
     if hasattr(table, "iloc"):
         return _of_pandas(table)
+    if isinstance(table, Mapping):
+        return np.column_stack([as_numbers(cells) for cells in table.values()])
     if not is_list(table):
         table = np.asanyarray(table)
         if table.dtype.kind == "c":
@@ -264,25 +265,43 @@ def _as_numbers(table: Any, name: str) -> FloatArray:
     return as_numbers(table)
 
 
-def frame_of(table: Any) -> Any:
-    """A table of Arrow as a data frame: its numbers and texts, and nothing in other columns.
+def columns_of(table: Any) -> Any:
+    """A table of polars, Arrow and their like as its columns: numbers, texts, nothing in others.
 
-    Of dates and times Arrow refuses some, and its errors quote them.
+    Of dates and times some libraries refuse some, and their errors quote them. Data frames of
+    pandas, whose cells may be of any type, and what is no table stay as they are.
     """
-    for place, field in enumerate(table.schema):
-        if not _is_shown(field.type):
-            nothing = import_module("pyarrow").nulls(table.num_rows)
-            table = table.set_column(place, field.name, nothing)
-    return table.to_pandas()
+    if hasattr(table, "iloc") or isinstance(table, np.ndarray | Mapping):
+        return table
+    frame = nw.from_native(table, pass_through=True)
+    if isinstance(frame, nw.LazyFrame):
+        raise DataError("a lazy frame has no rows yet: call collect() first")
+    if not isinstance(frame, nw.DataFrame):
+        return table
+    return {column.name: _cells_of_column(column) for column in frame.iter_columns()}
 
 
-def _is_shown(declared: Any) -> bool:
-    """Whether cells of this Arrow type are numbers, truth values or texts, or codes of them."""
-    types: Any = import_module("pyarrow.types")
-    if types.is_dictionary(declared):
-        return _is_shown(declared.value_type)
-    kinds = ("boolean", "integer", "floating", "decimal", "string", "large_string", "null")
-    return any(getattr(types, f"is_{kind}")(declared) for kind in kinds)
+def _cells_of_column(column: Any) -> Any:
+    kind = column.dtype
+    if kind.is_float() or kind.is_integer():
+        return column.to_numpy()
+    shown = kind.is_decimal() or kind in (nw.Boolean, nw.String, nw.Categorical, nw.Enum, nw.Object)
+    return column.to_list() if shown else [None] * len(column)
+
+
+def names_in(table: Any) -> list[Any] | None:
+    """The names of the columns of a table; None where it has none."""
+    if isinstance(table, Mapping):
+        return list(table)
+    names = getattr(table, "column_names", getattr(table, "columns", None))  # Arrow, or frames
+    return None if names is None else list(names)
+
+
+def selected(table: Any, names: Sequence[Any]) -> Any:
+    """These columns of a table, in this order."""
+    if isinstance(table, Mapping):
+        return {name: table[name] for name in names}
+    return table.select(names) if hasattr(table, "column_names") else table[names]
 
 
 def _of_pandas(table: Any) -> FloatArray:

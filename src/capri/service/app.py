@@ -107,6 +107,10 @@ ROUTES = (
         answers=(bytes,), devices=True,
     ),
     Route(
+        "GET", "/v1/digests", None, "Digests of all bundles, oldest first, for devices to compare",
+        answers=(list[str],), devices=True,
+    ),
+    Route(
         "POST", "/v1/reports", None, "Bring reports of devices, one or many, judged one by one",
         (messages.ReportRequest, list[messages.ReportRequest]),
         (messages.ReportAnswer, list[messages.ReportAnswer]),

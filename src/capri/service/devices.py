@@ -5,8 +5,10 @@ import gzip
 from functools import lru_cache, partial
 from typing import Any
 
+from capri.files import secret
 from capri.local.aggregator import LocalCapri
 from capri.local.reports import ReportStatus
+from capri.local.tickets import SIZE, Tickets
 from capri.service.auth import Guard
 from capri.service.batch import MicroBatcher
 from capri.service.endpoint import BINARY, Handler, Request, Response
@@ -21,6 +23,7 @@ from capri.service.handlers import (
     replace_actions,
 )
 from capri.service.messages import (
+    REPORT_SIZE,
     CloseRequest,
     ReportAnswer,
     encode,
@@ -30,6 +33,15 @@ from capri.service.messages import (
 )
 from capri.service.metrics import live_text, public_text
 from capri.service.telemetry import HttpCounts
+from capri.store.seal import key_from
+
+TICKET_KEY = "CAPRI_TICKET_KEY"
+
+
+def tickets_of_environment() -> Tickets | None:
+    """The key of tickets, where reports need them."""
+    key = secret(TICKET_KEY)
+    return Tickets(key_from(key.encode(), TICKET_KEY)) if key else None
 
 
 @lru_cache(maxsize=1)
@@ -55,7 +67,7 @@ class DeviceHandlers:
     ) -> None:
         """Within a running event loop, which the micro-batcher answers to."""
         self._aggregator, self._guard, self._figures = aggregator, guard, figures
-        self._http = http
+        self._http, self._tickets = http, tickets_of_environment()
         self._batcher = MicroBatcher("reports", self._receive, guard.limits)
         self.batchers = (self._batcher,)
 
@@ -65,6 +77,7 @@ class DeviceHandlers:
         public = {f"/v1/{name}": reading(getattr(self._figures, name)) for name in PUBLIC}
         return public | {
             "/v1/bundle": self._bundle,
+            "/v1/digests": self._digests,
             "/v1/reports": self._reports,
             "/v1/admin/catalogue": self._replace_actions,
             "/v1/admin/close": self._close_epoch,
@@ -82,6 +95,8 @@ class DeviceHandlers:
 
     def _receive(self, reports: list[bytes]) -> list[ReportStatus]:
         """What became of each report; those that count are durable."""
+        if self._tickets is not None:
+            reports = self._tickets.reports(reports)
         return [ReportStatus(code) for code in self._aggregator.receive_many(reports).tolist()]
 
     async def _bundle(self, request: Request) -> Response:
@@ -100,10 +115,20 @@ class DeviceHandlers:
             data = await asyncio.to_thread(_compressed, data)
         return Response(data, kind=BINARY, headers=tuple(headers))
 
+    async def _digests(self, request: Request) -> Response:
+        """Of all bundles, oldest first."""
+        self._guard.admit(request.holder, 1)
+        listed = await asyncio.to_thread(lambda: list(self._aggregator.digests))
+        return Response(encode(listed), headers=((b"cache-control", b"no-cache"),))
+
     async def _reports(self, request: Request) -> Response:
         """One, or many; durable before the answer."""
         binary = request.kind == BINARY
-        items = read_reports(request.body, self._guard.limits.largest_batch, binary=binary)
+        size, most = (
+            REPORT_SIZE if self._tickets is None else SIZE,
+            self._guard.limits.largest_batch,
+        )
+        items = read_reports(request.body, most, binary=binary, size=size)
         self._guard.admit(request.holder, max(1, len(items)))
         outcomes = [item_of(item) for item in items]
         places = [place for place, item in enumerate(items) if isinstance(item, bytes)]

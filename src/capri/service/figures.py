@@ -189,14 +189,17 @@ class Figures:
         }
 
     def explanation(self) -> Any:
-        """What the releases made it believe."""
+        """What the releases made it believe, of rewards and of those who come."""
 
         def told() -> Any:
             try:
                 found = self._policy.explain()
             except CapriError:  # the preset of the paper believes in one kernel
                 return None
-            return found.to_dict() | {"headline": found.headline, "facts": list(found.facts)}
+            told = {"headline": found.headline, "facts": list(found.facts)}
+            if hasattr(self._policy, "crowd"):  # an aggregator asks nobody
+                told["who_comes"] = self._policy.crowd().to_dict()
+            return found.to_dict() | told
 
         return self._once("explanation", self._state, told)
 

@@ -296,14 +296,16 @@ def read_public(body: bytes, kind: type[Item]) -> Item:
         raise RefusalError(422, f"{allowed}, as /v1/openapi.json has them", "body") from None
 
 
-def read_reports(body: bytes, most: int, *, binary: bool) -> list[bytes | RefusalError]:
+def read_reports(
+    body: bytes, most: int, *, binary: bool, size: int = REPORT_SIZE
+) -> list[bytes | RefusalError]:
     """Reports one behind the other; or a report as JSON, or a list of them."""
     if binary:
-        count, rest = divmod(len(body), REPORT_SIZE)
+        count, rest = divmod(len(body), size)
         if rest or not count:
-            raise RefusalError(422, f"must be reports of {REPORT_SIZE} bytes each", "body")
+            raise RefusalError(422, f"must be reports of {size} bytes each", "body")
         _check_count(count, most, "reports")
-        return [*apart(body)]
+        return [body[start : start + size] for start in range(0, len(body), size)]
     _check_depth(body)
     if not is_list(body):
         return [_read_report(body)]
@@ -326,11 +328,6 @@ def _read_report(text: bytes) -> bytes:
         return bytes.fromhex(_report.decode(text).report)
     except (*_UNREAD, ValueError):
         raise RefusalError(422, _REPORT, "report") from None
-
-
-def apart(reports: bytes) -> list[bytes]:
-    """Reports that stand one behind the other."""
-    return [reports[start : start + REPORT_SIZE] for start in range(0, len(reports), REPORT_SIZE)]
 
 
 # -- depth -----------------------------------------------------------------------------------------

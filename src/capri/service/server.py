@@ -34,6 +34,7 @@ from capri.files import secret
 from capri.service.app import Application
 from capri.service.auth import ENVIRONMENT, KeyRing
 from capri.service.changes import PolicyFile
+from capri.service.devices import tickets_of_environment
 from capri.service.settings import Settings, load_settings, read_forecast, write_forecast
 from capri.service.telemetry import log_to_standard_error, tell_warning, tracer
 from capri.store.seal import STORE_KEY, key_from
@@ -191,6 +192,7 @@ def open_policy(
 ) -> Any:
     """The policy in its store, filled where it is empty; or the aggregator of a local one."""
     if settings.local:
+        tickets_of_environment()  # a key that is none is told of now
         return settings.aggregator(store or settings.default_store)
     key = secret(STORE_KEY)
     with warnings.catch_warnings():

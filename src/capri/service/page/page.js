@@ -206,7 +206,20 @@ function drawEvidence(told) {
     make("table", {},
       make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "Effect of"), make("th", { scope: "col" }, "By evidence"), make("th", { class: "number", scope: "col" }, ""))),
       make("tbody", {}, told.effects.map((effect) => make("tr", {}, make("td", { class: "name" }, effect.name), make("td", { class: "draw" }, share(effect.share)), make("td", { class: "number" }, percent(effect.share)))))),
-    told.releases ? make("p", { class: "soft" }, columns.length ? `Columns that matter: ${columns.map((column) => `${column.name} ${figure(column.effect)} ± ${figure(column.standard_error)}`).join(", ")}.` : "No column stands out of its error yet.") : "");
+    told.releases ? make("p", { class: "soft" }, columns.length ? `Columns that matter: ${columns.map((column) => `${column.name} ${figure(column.effect)} ± ${figure(column.standard_error)}`).join(", ")}.` : "No column stands out of its error yet.") : "",
+    ...drawCrowd(told.who_comes));
+}
+
+function drawCrowd(crowd) {
+  if (!crowd || !crowd.columns.length) return [];
+  const rows = crowd.users ? crowd.columns.slice(0, 12) : [];
+  const about = (column) => column.levels.length ? column.levels.slice(0, 3).map(([name, part]) => `${name} ${percent(part)}`).join(", ") : `${figure(column.low)} · ${figure(column.middle)} · ${figure(column.high)}`;
+  return [
+    make("p", { class: "soft" }, `${crowd.headline} Numbers: where 10, 50 and 90 % lie.`),
+    rows.length ? make("table", {},
+      make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "Who comes"), make("th", { scope: "col" }, "By release"), make("th", { class: "number", scope: "col" }, "± share"))),
+      make("tbody", {}, rows.map((column) => make("tr", {}, make("td", { class: "name" }, column.name), make("td", {}, about(column)), make("td", { class: "number" }, percent(column.error)))))) : "",
+    crowd.together.length ? make("p", { class: "soft" }, `Go together: ${crowd.together.slice(0, 5).map((pair) => `${pair.one} and ${pair.other} ${figure(pair.correlation)}`).join(", ")} (± ${figure(crowd.correlation_error)}).`) : ""];
 }
 
 function drawBudget(ledger, certificate) {
