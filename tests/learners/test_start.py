@@ -75,7 +75,7 @@ def test_public_rows_halve_the_regret(kernel: Any) -> None:
     flipped = policy_of(world, kernel=kernel, prior=rows_of(world, sign=-1))
     wrong = capri.simulate(flipped, world, 3000, seed=1).ratio
     assert flipped._learning.learner.known.posterior.doubt == len(DOUBTS) - 1  # type: ignore[attr-defined]
-    assert wrong < 2.5 * cold
+    assert wrong < 0.6  # of uniform play: who believed such rows would lose more than that
 
 
 def test_unrelated_arms_take_rows() -> None:
