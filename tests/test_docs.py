@@ -40,7 +40,7 @@ def test_examples_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 EXAMPLES = [
     *ROOT.glob("*.md"),
-    *(set(ROOT.glob("docs/**/*.md")) - GENERATED),
+    *sorted(set(ROOT.glob("docs/**/*.md")) - GENERATED),
     *ROOT.glob("clients/*/README.md"),
     *ROOT.glob("examples/**/*.py"),
     *ROOT.glob("examples/**/*.toml"),

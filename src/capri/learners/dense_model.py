@@ -37,7 +37,7 @@ from capri.learners.cells import allowed, best_of, left_over, partitions
 from capri.learners.change_of_basis import ChangeOfBasis, across, between
 from capri.learners.context_law import ContextLaw
 from capri.learners.draws import outlook_of, resolvable
-from capri.learners.messages import Message, Question, dense_design, remaining, settled_soon
+from capri.learners.messages import Message, Question, dense_design, remaining
 from capri.learners.model import BlockModel, Knowledge
 from capri.learners.moment_design import Coordinates, layout_for, loudest, projection_for
 from capri.learners.options import PracticalOptions
@@ -64,8 +64,6 @@ _REHEARSAL_PAIRS = 2048
 _UNKNOWN = 0.25
 # Draws in which an unknown action is the best, and the share of draws that all of them may take.
 _DRAWS_EACH, _SHARE = 2, 0.25
-# Draws on devices explore what so many times the decisions so far would settle.
-_AHEAD = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,38 +218,16 @@ class DenseModel(BlockModel):
         awaited: FloatArray | None = None,
         waiting: int = 0,
     ) -> play.ThompsonLaw:
-        """Draws of what no epoch under way will tell and an epoch of this length can resolve.
-
-        On devices, of an unknown kernel: what can be learnt soon.
-        """
+        """Draws of what no epoch under way will tell and an epoch of this length can resolve."""
         xi = generator.standard_normal((self.basis.rank, self.options.draws))
         state, scale = known.posterior, self.options.thompson_scale
         factor, mean = remaining(state.factor, awaited), state.mean[:, None]
-        if known.problem.on_devices and isinstance(self.prior, EvidencePrior):
-            soon = self._within_reach(known, factor, length)
-            return play.ThompsonLaw(self.basis, mean + scale * (soon @ xi))
         apart, weights = self.rehearsal.apart(mean + scale * (factor @ xi))
         image = apart @ factor
         unknown = float(weights @ np.einsum("ij,ij->i", image, image))
         outlook = outlook_of(known.problem, self.options, known.belief, unknown, length)
         factor = resolvable(factor, image, weights, outlook)
         return play.ThompsonLaw(self.basis, mean + scale * (factor @ xi))
-
-    def _within_reach(self, known: Knowledge, factor: FloatArray, length: float) -> FloatArray:
-        """What decisions of a few times those so far would settle."""
-        problem, features = known.problem, self.rehearsal.features
-        if problem.budget is None:
-            return factor
-        design = known.design
-        return settled_soon(
-            problem,
-            self.options,
-            features.reshape(-1, features.shape[-1]),
-            factor,
-            decisions=_AHEAD * max(known.drift.read, length),
-            value_bound=problem.reward_bound if design is None else design.value_bound,
-            variance=known.belief.noise_variance(problem.reward_bound),
-        )
 
     def curious(
         self, known: Knowledge, law: play.ThompsonLaw, change: ChangeOfBasis

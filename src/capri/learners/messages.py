@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from math import sqrt
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -265,9 +265,10 @@ def dense_design(question: Question[Support]) -> tuple[FloatArray, Design]:
     features, weights, value_bound = support.features, support.weights, question.value_bound
     main_share = question.options.main_share(tail=question.tail, products=problem.sends_products)
     noise = coordinate_noise(problem, question.basis.rank, value_bound, length) / main_share
-    shape, psi = _asked(
-        problem,
-        question.options,
+    loudness = question.options.loudness
+    if problem.budget is not None and problem.model is PrivacyModel.LOCAL:
+        loudness *= _LOCAL_LOUDNESS
+    shape = loudness * water_filling(
         features,
         weights,
         question.unsettled,
@@ -277,6 +278,8 @@ def dense_design(question: Question[Support]) -> tuple[FloatArray, Design]:
     )
     # What the basis rank allowed for at most is now known: a report of fewer coordinates.
     noise = coordinate_noise(problem, shape.shape[1], value_bound, length) / main_share
+    psi = features @ shape
+    psi /= np.maximum(1.0, np.linalg.norm(psi, axis=1))[:, None]
     sampling = length * (psi * (weights * question.total)[:, None]).T @ psi
     observation = Observation(
         design=length * (psi * weights[:, None]).T @ features,
@@ -287,60 +290,6 @@ def dense_design(question: Question[Support]) -> tuple[FloatArray, Design]:
     )
     design = question.expected(observation, main_share=main_share, noise=noise)
     return np.ascontiguousarray(shape), design
-
-
-def _asked(
-    problem: Problem,
-    options: PracticalOptions,
-    features: FloatArray,
-    weights: FloatArray,
-    factor: FloatArray,
-    **expected: Any,
-) -> tuple[FloatArray, FloatArray]:
-    """The shape of a message, and what it is at every pair: of norm 1 at most."""
-    loudness = options.loudness
-    if problem.budget is not None and problem.model is PrivacyModel.LOCAL:
-        loudness *= _LOCAL_LOUDNESS
-    shape = loudness * water_filling(features, weights, factor, **expected)
-    psi = features @ shape
-    return shape, psi / np.maximum(1.0, np.linalg.norm(psi, axis=1))[:, None]
-
-
-def settled_soon(
-    problem: Problem,
-    options: PracticalOptions,
-    features: FloatArray,
-    factor: FloatArray,
-    *,
-    decisions: float,
-    value_bound: float,
-    variance: float,
-) -> FloatArray:
-    """A root of that part of the covariance which so many more decisions would settle.
-
-    ``F (I - (I + F^T J F)^-1)^1/2``, with ``J`` the information of the message that would be asked
-    of all ``features`` alike. Where each report has noise of its own most of a function is out of
-    reach for long. To explore that costs as much as ever, and tells nothing: draws keep to what
-    can be learnt, items before interactions, and the mean stands for the rest.
-    """
-    length, weights = max(1, int(decisions)), np.full(len(features), 1 / len(features))
-    noise = coordinate_noise(problem, factor.shape[1], value_bound, length)
-    _, psi = _asked(
-        problem,
-        options,
-        features,
-        weights,
-        factor,
-        length=length,
-        noise=noise,
-        residual_variance=variance,
-    )
-    moment = (psi * weights[:, None]).T @ psi
-    design = length * (psi * weights[:, None]).T @ features @ factor
-    covariance = noise**2 * np.eye(len(moment)) + length * variance * moment
-    values, vectors = np.linalg.eigh(design.T @ np.linalg.solve(covariance, design))
-    values = np.maximum(values, 0.0)
-    return np.asarray(factor @ (vectors * np.sqrt(values / (1 + values))))
 
 
 def remaining(factor: FloatArray, awaited: FloatArray | None) -> FloatArray:
