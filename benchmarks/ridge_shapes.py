@@ -1,4 +1,4 @@
-"""The picture of `explain()` in docs/ridge.md: what the weather of New York depends on.
+"""The picture of `explain()` in docs/howto/ridge.md: what the weather of New York depends on.
 
     python benchmarks/ridge_shapes.py
 
