@@ -362,8 +362,11 @@ def test_a_read_only_file_is_told() -> None:
 def test_a_read_only_database_is_told(store: Place) -> None:
     store.open(**PRIVATE).close()
     execute(store, f"ALTER DATABASE {store.database} SET default_transaction_read_only = on")
-    with pytest.raises(StorageError, match=r"may not be written|read-only"):
-        store.open(**PRIVATE).act(CONTEXTS[0])
+    with (
+        pytest.raises(StorageError, match=r"may not be written|read-only"),
+        store.open(**PRIVATE) as opened,
+    ):
+        opened.act(CONTEXTS[0])
 
 
 def shortened(monkeypatch: pytest.MonkeyPatch) -> None:

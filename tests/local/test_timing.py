@@ -198,9 +198,10 @@ def test_the_same_functions_on_any_grid(limit: int, filled: float) -> None:
     header["grid"] = [step * (1 + 1e-15), limit]
     bundle = put_together(header, arrays)
     data: list[tuple[Any, float | None]] = [([0.4], 0.5), ([0.0], 1e9), ([nan], 0.5), ([0.7], None)]
+    data.append(([0.4], 1e9))
     device = Device(open_bundle(bundle))
     rows = [
-        device.encode(np.array([context]), np.array([2]), np.array([nan if y is None else y]))
+        device.encode(np.array([context]), np.array([0]), np.array([nan if y is None else y]))
         for context, y in data
     ]
     norms = [int(row[0] @ row[0]) for row in rows]

@@ -305,7 +305,7 @@ def test_generators_with_a_constant_seed_are_known_by_name() -> None:
     known = {
         (os.path.join("audit", "attacker.py"), ""): "probes of the attacker",
         (os.path.join("audit", "run.py"), "RehearsedStage"): "made-up users of a simulation",
-        (os.path.join("kernels", "own.py"), ""): "rows that a kernel is tried on",
+        (os.path.join("kernels", "__init__.py"), ""): "rows that a kernel is tried on",
         (os.path.join("learners", "boundary.py"), ""): "public pairs that notices look at",
         (os.path.join("epoch", "limits.py"), "Limits"): "public sets that plans expect",
         (os.path.join("family", "plausible.py"), ""): "draws from a released posterior",
@@ -319,6 +319,7 @@ def test_generators_with_a_constant_seed_are_known_by_name() -> None:
             os.path.join("regression", "design.py"),
             "RowDistribution",
         ): "public rows that stand for the box",
+        (os.path.join("learners", "copula.py"), ""): "how much of normal products a cut leaves",
         (os.path.join("regression", "design.py"), "RowSupport"): "public rows of a law",
         (os.path.join("audit", "fit.py"), "_FitTarget"): "probes of the attacker",
         (os.path.join("capri_lab", "report", "summary.py"), ""): "flips of a permutation test",

@@ -297,7 +297,7 @@ def test_what_waits_is_bounded_whatever_is_in_it(folder: Path) -> None:
     huge = {"context": {"age": 41, "plan": ["x" * 300_000]}, "actions": ["y" * 300_000]}
 
     async def test() -> None:
-        limits = ServiceLimits(answer_seconds=1e9, waiting_bytes=10 * size)
+        limits = ServiceLimits(answer_seconds=1e9, waiting_bytes=10 * size, rate_bytes=1e12)
         async with inside(policy_at(folder), limits) as shop:
             assert shop.handlers.item_bytes <= 4096
             small, room = {"context": SOMEBODY}, []

@@ -60,7 +60,9 @@ def test_a_callers_name_of_a_request_goes_back_and_nowhere_else(
     assert len(names) == 4
 
 
-def test_the_log_names_no_request_as_its_caller_does(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_names_no_request_as_its_caller_does(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     given, reply = b"5f0c9a1e-7b1d-4c63-9a54-0f6de1f0a2b3", dict[bytes, bytes]()
 
     async def fail(_: Request) -> Response:
@@ -72,9 +74,10 @@ def test_the_log_names_no_request_as_its_caller_does(caplog: pytest.LogCaptureFi
     async def receive() -> Any:
         return {"type": "http.request", "body": b""}
 
-    formatted = []
-    caplog.handler.setFormatter(_JsonLine())
-    caplog.handler.emit = lambda record: formatted.append(caplog.handler.format(record))  # type: ignore[method-assign]
+    formatted, lines = list[str](), _JsonLine()
+    monkeypatch.setattr(  # the handler outlives the test
+        caplog.handler, "emit", lambda record: formatted.append(lines.format(record))
+    )
     guard = Guard(None, (), ServiceLimits())
     headers = [(b"host", b"localhost"), (b"x-request-id", given)]
     scope = {"type": "http", "path": "/", "method": "GET", "headers": headers}

@@ -72,7 +72,7 @@ class PostgresConnection(Connection[Row]):
 
     def can_fill(self) -> None:
         """Make the function that fills slots, where this user may."""
-        with suppress(errors.InsufficientPrivilege):
+        with suppress(errors.InsufficientPrivilege, errors.ReadOnlySqlTransaction):
             self.execute(_FILL)
             self.fills = True
 
