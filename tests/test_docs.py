@@ -114,13 +114,13 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_noise_table_is_what_the_command_prints(page: str, options: list[str]) -> None:
     from typer.testing import CliRunner
 
-    from capri.cli import app
+    from capri_lab.cli import app
 
     printed = CliRunner().invoke(app, ["noise", "--markdown", *options])
     assert printed.exit_code == 0
     text = (ROOT / page).read_text()
     assert printed.stdout.strip() in text
-    assert " ".join(["capri noise", *options]) in text
+    assert " ".join(["capri-lab noise", *options]) in text
 
 
 def test_regret_of_devices_is_what_was_measured() -> None:

@@ -7,7 +7,6 @@ import typer
 from capri.cli.audit import audit, certificate
 from capri.cli.forecast import forecast
 from capri.cli.ledger import ledger
-from capri.cli.noise import noise
 from capri.cli.options import Shell
 from capri.cli.serve import aggregate, apply, diff, init, key, report, serve
 from capri.cli.simulate import demo, simulate
@@ -20,7 +19,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
 )
-_BEFORE_SERVICE = (demo, simulate, forecast, audit, noise)
+_BEFORE_SERVICE = (demo, simulate, forecast, audit)
 _IN_SERVICE = (init, key, serve, diff, apply, report, aggregate, backup, restore, check)
 for command in (*_BEFORE_SERVICE, *_IN_SERVICE):
     app.command()(command)

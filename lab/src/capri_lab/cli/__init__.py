@@ -5,6 +5,7 @@ import typer
 from capri.cli.options import Shell
 from capri_lab.cli.arena import arena
 from capri_lab.cli.check import check
+from capri_lab.cli.noise import noise
 from capri_lab.cli.report import report
 from capri_lab.cli.run import run
 
@@ -14,7 +15,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
 )
-for command in (arena, run, report, check):
+for command in (arena, run, report, noise, check):
     app.command()(command)
 
 

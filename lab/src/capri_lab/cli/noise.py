@@ -1,4 +1,4 @@
-"""``capri noise``: how much noise three calibrations add, and the epsilon each really delivers.
+"""``capri-lab noise``: how much noise three calibrations add, and the epsilon each really delivers.
 
 Then what a delta buys: Laplace noise, which needs none, beside Gaussian noise. With ``--local``:
 what a device's report adds, and a Gaussian one would. With ``--shuffled``: what a batch of mixed
