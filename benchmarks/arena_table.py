@@ -42,24 +42,17 @@ def table(rows: list[dict[str, Any]]) -> str:
             ranks[name] = ORDER[row["promise"]["model"]]
     powers = {10_000: "1e4", 100_000: "1e5"}
     titles = [f"{PROBLEMS[problem]} {powers[rounds]}" for problem, rounds in TASKS]
-    header = ["policy", "promise", "epsilon", *titles, "s 1e4", "s 1e5"]
+    header = ["promise", "policy", "epsilon", *titles]
     lines = [
         "| " + " | ".join(header) + " |",
         "| --- | --- | --- |" + " ---: |" * (len(header) - 3),
     ]
-    for number, name in enumerate(sorted(groups, key=lambda each: (ranks[each], each))):
-        if number:
-            lines.append("|" + " |" * len(header))
+    for name in sorted(groups, key=lambda each: (ranks[each], each)):
+        lines.append(f"| *{name}* |" + " |" * (len(header) - 1))
         for policy, epsilon in sorted(groups[name], key=groups[name].__getitem__):
             mine = [found.get((*task, policy, epsilon)) for task in TASKS]
-            played = [row for row in mine if row is not None and row["seconds"] is not None]
-            seconds = [
-                max((row["seconds"] for row in played if row["rounds"] == rounds), default=0.0)
-                for rounds in powers
-            ]
             shown = "" if epsilon is None else f"{float(epsilon):g}"
-            cells = [policy, name, shown, *map(figure, mine), *(f"{each:.1f}" for each in seconds)]
-            lines.append("| " + " | ".join(cells) + " |")
+            lines.append("| " + " | ".join(["", policy, shown, *map(figure, mine)]) + " |")
     return "\n".join(lines)
 
 

@@ -176,7 +176,7 @@ def test_every_table_of_results_says_its_commit_and_day() -> None:
 def test_table_of_promises_is_that_of_the_classes() -> None:
     from capri_lab.rivals.catalogue import BY_NAME
 
-    page = (ROOT / "docs/explanation/rivals.md").read_text()
+    page = (ROOT / "docs/reference/laboratory.md").read_text()
     for name, kind in BY_NAME.items():
         promise = kind.promise
         if promise.model == "none":

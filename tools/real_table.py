@@ -1,4 +1,4 @@
-"""Write the table of real problems (docs/reference/datasets.md) and that of results on them.
+"""Write the table of real problems (docs/reference/laboratory.md) and that of results on them.
 
     python tools/real_table.py [build/real]
 
@@ -24,7 +24,7 @@ from capri_lab.datasets.real import CHECK_NAMES, LISTED_NAMES, PROBLEMS
 from capri_lab.experiments import read_results
 
 DOCS = Path(__file__).parents[1] / "docs"
-PAGE, RESULTS = DOCS / "reference" / "datasets.md", DOCS / "results.md"
+PAGE, RESULTS = DOCS / "reference" / "laboratory.md", DOCS / "results.md"
 OURS, TOLD, FIXED = "capri-joint", "capri, suggested kernel", "best-fixed"
 HORIZONS = {10_000: "1e4", 100_000: "1e5"}
 

@@ -78,7 +78,7 @@ def test_package_is_imported_and_required(app: Path) -> None:
         assert run_node(NODE, str(app / name), bundle).split() == ["32", "1", "function"]
 
 
-PAGES = [PACKAGE / "README.md", PACKAGE.parents[1] / "docs" / "explanation" / "local.md"]
+PAGES = [PACKAGE / "README.md", PACKAGE.parents[1] / "docs" / "howto" / "devices.md"]
 COMPILERS = ["typescript-5.6", "typescript-5.9", "typescript-6.0", "typescript"]
 
 

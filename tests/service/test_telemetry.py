@@ -19,7 +19,7 @@ from service_process import SOMEBODY, Running, service
 from waiting import eventually
 
 DEPLOY = Path(__file__).parents[2] / "examples" / "deploy"
-RUNBOOK = Path(__file__).parents[2] / "docs" / "howto" / "runbook.md"
+RUNBOOK = Path(__file__).parents[2] / "docs" / "howto" / "deploy.md"
 
 
 def samples(text: str) -> dict[str, dict[str, float]]:
@@ -214,7 +214,7 @@ def test_every_alarm_is_in_the_runbook() -> None:
     for group in rules["groups"]:
         for rule in group["rules"]:
             assert f"`{rule['alert']}`" in text
-            assert rule["annotations"]["runbook"].endswith("docs/howto/runbook.md")
+            assert rule["annotations"]["runbook"].endswith("docs/howto/deploy.md#runbook")
             assert rule["labels"]["severity"] in ("page", "ticket")
     source = Path(__file__).parents[2] / "src" / "capri" / "service"
     written = (source / "monitoring.py").read_text() + (source / "figures.py").read_text()

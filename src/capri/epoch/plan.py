@@ -37,7 +37,7 @@ _UNSAID = ContextVar("unsaid", default=False)
 class Notice:
     """Something that does not fit, in words and in numbers.
 
-    ``kind`` names it, one heading of docs/reference/warnings.md each. ``text`` says what was seen,
+    ``kind`` names it, one row of docs/reference/warnings.md each. ``text`` says what was seen,
     what it means and what to do. ``numbers`` are those of the text.
     """
 
@@ -229,7 +229,7 @@ class EpochRecord:
     reward came, as measured in private; None where a missing reward counts as a number.
     ``mismatch``: how much of the pool's weight would have to move to make the law of contexts that
     the releases so far speak for, as measured in private; None where that is not learnt.
-    ``notices``: what was first seen not to fit with this release (docs/warnings.md); the first
+    ``notices``: what was first seen not to fit with this release; the first
     record has those of the configuration, too.
     """
 

@@ -157,7 +157,7 @@ class Asking:
             return explain(self._engine.learning.learner)
 
     def crowd(self) -> CrowdReport:
-        """Who comes, as learnt in private where nothing was public but ranges (docs/world.md).
+        """Who comes, as learnt in private where nothing was public but ranges.
 
         Shares, middles and dependence of the columns with their errors: from releases alone.
         """

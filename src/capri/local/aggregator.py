@@ -315,7 +315,7 @@ class LocalCapri(PublicFace):
 
     @property
     def notices(self) -> tuple[Notice, ...]:
-        """What does not fit, each kind once (docs/warnings.md): stale and forged reports, too."""
+        """What does not fit, each kind once: stale and forged reports, too."""
         return (*super().notices, *stale_notices(self._engine.judged), *self._engine.forged)
 
     # -- reports ----------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 All that must not be torn apart is one text of a store: the decision that waits, the report that was
 made, whether it was answered, and what all policies have cost. Each step reads it, changes it and
-keeps it, or does nothing. docs/wire.md has its form, which the JavaScript client shares.
+keeps it, or does nothing. docs/reference/wire.md has its form, which the JavaScript client shares.
 
 Time is what the device has seen pass: a clock that goes back frees nothing when it comes again, and
 one that jumps ahead a quarter of the period at most. Costs are whole millionths, so that every

@@ -6,7 +6,7 @@ A row has ``m`` scores ``z`` and sends ``x_i x_j`` for ``i < j``, with ``x`` the
     |m - m'|_2^2 <= (|x x^T|_F^2 + |x' x'^T|_F^2) / 2 <= L^4,
     |m - m'|_1   <= sqrt(m (m - 1) / 2) |m - m'|_2,
 
-the first as ``(x . x')^2 >= 0``, the second by Cauchy and Schwarz. docs/privacy.md has the proof.
+the first as ``(x . x')^2 >= 0``, the second by Cauchy and Schwarz (docs/proofs/crowd.md).
 """
 
 from collections.abc import Mapping

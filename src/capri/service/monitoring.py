@@ -164,7 +164,7 @@ def released_alarms(
             kind="late releases",
             text=f"{missed:,} of {len(epochs):,} releases were not ready at the moment that was "
             "fixed for them before their data were read. The guarantee assumes that this is due to "
-            "a busy machine: give it more room (docs/store.md).",
+            "a busy machine: give it more room (docs/howto/store.md).",
             numbers={"missed": float(missed)},
         )
     rate = epochs[-1].response_rate if epochs else None
