@@ -112,7 +112,7 @@ class Expectations:
         }
         spread = np.zeros((*baseline.shape, width))
         squares, image, constant = np.zeros_like(spread), np.zeros_like(baseline), 0.0
-        expected = precision = answers = away = left_out = total_variance = 0.0
+        precision = answers = away = left_out = total_variance = 0.0
         for segment, count, parts in self.parts:
             scale = bound / segment.value_bound
             for part in parts:
@@ -134,7 +134,6 @@ class Expectations:
                 answers += number
                 away += number * segment.value_bound
                 share = weights / segment.value_bound**2
-                expected += float(share @ signal)
                 moments = (v * share[:, None]).T @ v
                 squares[block] += moments
                 image[block] += moments @ base
@@ -152,7 +151,6 @@ class Expectations:
             residual=any(each.value_bound < reward_bound for each, _, _ in self.parts),
             main_share=main_share,
             noise=noise,
-            signal_variance=expected / precision,
             residual_variance=total_variance / answers,
             spread=spread / self.participants,
             left_out=left_out / self.participants,

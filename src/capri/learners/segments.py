@@ -215,8 +215,7 @@ class Design:
 
     ``observations``: what its messages say of each block. ``main_share`` is the share of a
     message's norm that carries ``t psi``, ``noise`` the standard deviation of the privacy noise
-    after division by it; ``signal_variance`` is what the belief expects of the squared residual
-    without reward noise. ``spread = E[v v^T]`` and ``left_out = E[residual]`` are expectations.
+    after division by it. ``spread = E[v v^T]`` and ``left_out = E[residual]`` are expectations.
     """
 
     observations: Mapping[Block, Observation]
@@ -224,7 +223,6 @@ class Design:
     residual: bool
     main_share: float
     noise: float
-    signal_variance: float
     residual_variance: float
     spread: FloatArray
     left_out: float

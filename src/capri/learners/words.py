@@ -241,7 +241,7 @@ def another_kernel(
         change, remark = "plus a constant", "Rewards have a level that all pairs share"
     elif factor < 1:
         change = f"with its lengthscales times 1/{1 / factor:g}"
-        remark = "The basis was made for the told kernel, so a shorter one still may be better"
+        remark = "The basis was made for the known kernel, so a shorter one still may be better"
         numbers["factor"] = factor
     else:
         change = f"with its lengthscales times {factor:g}"
@@ -255,8 +255,8 @@ def another_kernel(
     return Notice(
         kind="another kernel",
         text=(
-            f"the releases are e^{gains[best]:.0f} times as likely under the told kernel {change}. "
-            f"{remark}. Forecast a policy with that kernel, and build the next one with it"
+            f"the releases are e^{gains[best]:.0f} times as likely under the known kernel {change}"
+            f". {remark}. Forecast a policy with that kernel, and build the next one with it"
         ),
         numbers=numbers,
     )

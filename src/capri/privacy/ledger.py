@@ -87,15 +87,6 @@ class ReleaseEvent:
             return laplace_epsilon(self.sensitivity, self.noise_scale, contributions)
         return None
 
-    def to_dp_event(self) -> Any:
-        """The event as dp-accounting knows it, for an independent account."""
-        from dp_accounting import GaussianDpEvent, LaplaceDpEvent
-
-        if self.mechanism not in _NOISES:
-            raise BudgetError(f"dp-accounting has no event for a {self.mechanism} report")
-        kind = LaplaceDpEvent if self.norm is Norm.L1 else GaussianDpEvent
-        return kind(noise_multiplier=1 / self.mu)
-
     def to_dict(self) -> dict[str, Any]:
         """Plain values; what only some events have is left out."""
         own: dict[str, Any] = {"epsilon": None, "purpose": LEARNING, "stage": 0}
