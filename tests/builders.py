@@ -66,7 +66,7 @@ def snapshot(policy: capri.Capri, folder: Path) -> tuple[dict[str, Any], dict[st
     values.pop("history", None)
     for row in values["repository"]["tables"]["laws"]:
         del row["state"]["plan_seconds"]
-        for record in row["state"]["course"]["epochs"]:
+        for record in row["state"]["learning"]["epochs"]:
             del record["seconds"]
     # Of what users did all that can ever come out: the sums of the epochs under way.
     sums = {

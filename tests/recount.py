@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 import capri
+from capri.codec import unpacked
 from capri.epoch.encode import Encoder
 from capri.epoch.plan import Release
 from capri.epoch.problem import Problem
@@ -24,7 +25,6 @@ from capri.epoch.storage import plan_from_state, segment_from_state
 from capri.kernels import Kernel
 from capri.privacy.ledger import ReleaseEvent
 from capri.spaces import ContextPool
-from capri.store.codec import unpacked
 
 # Rewards of which nobody can know whether they were counted: more are not tried out. A million
 # sums take half a minute, and so many are in doubt where all processes of a slow day end at once.

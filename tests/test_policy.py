@@ -174,8 +174,9 @@ def test_context_outside_the_pool_plays_its_own_active_set(tmp_path: Path) -> No
     values, arrays = read_policy_file(path)
     del values["format"], values["version"]
     newest = values["repository"]["tables"]["laws"][-1]
-    release = f"laws.{newest['generation']}.state/release.0"
-    newest["state"]["course"]["learner"]["releases"] = [{"width": 0.1, "may_eliminate": True}]
+    release = f"laws.{newest['generation']}.state/releases.0.predictor"
+    (learnt,) = newest["state"]["learning"]["learner"]["releases"]
+    learnt |= {"width": 0.1, "may_eliminate": True}
     arrays |= {f"{release}.points": np.array([[0.8, 1.0]]), f"{release}.weights": np.ones(1)}
     write_policy_file(path, values, arrays)
     loaded = capri.Capri.load(path)
@@ -202,7 +203,7 @@ def test_negative_zero_is_the_context_zero(tmp_path: Path) -> None:
 def _plan_copies(policy: capri.Capri, folder: Path) -> tuple[np.ndarray, np.ndarray]:
     """S and R of the open epoch: a plan is public, a dense one is its copies."""
     _, arrays = plan_state(policy.plan())
-    return arrays["plan.basis_copy"], arrays["plan.covariance_copy"]
+    return arrays["features.basis_copy"], arrays["features.covariance_copy"]
 
 
 def _assert_epoch_is_algorithm_1(
@@ -538,8 +539,9 @@ def _unit_noise(policy: capri.Capri, folder: Path) -> np.ndarray:
     policy.act_many(draw_contexts(0, policy.remaining))
     _, plan = plan_state(policy.plan())
     policy.close_epoch()
-    weights = policy._learning.learner.state()[1]["release.0.weights"]
-    released = np.linalg.solve(plan["plan.transform"] @ plan["plan.whitening"], weights)
+    weights = policy._learning.learner.state()[1]["releases.0.predictor.weights"]
+    shape = plan["features.basis.transform"] @ plan["features.whitening"]
+    released = np.linalg.solve(shape, weights)
     record = policy.epochs[0]
     assert len(released) == record.rank
     return released / paper_formulas.sigma_0(
@@ -693,12 +695,15 @@ def _with_releases(
     for number in range(len(widths)):
         points = rng.random((6, pairs.shape[-1]))
         weights = rng.normal(size=6)
-        arrays[f"release.{number}.points"] = points
-        arrays[f"release.{number}.weights"] = weights
+        arrays[f"releases.{number}.predictor.points"] = points
+        arrays[f"releases.{number}.predictor.weights"] = weights
         kernel = capri.kernels.Matern(nu=1.5, lengthscale=0.3)
         flat = kernel(pairs.reshape(-1, pairs.shape[-1]), points) @ weights
         estimates.append(flat.reshape(pairs.shape[:2]))
-    values = {"releases": [{"width": width, "may_eliminate": True} for width in widths]}
+    predictor = {"class": "Predictor", "points": {"class": "array"}, "weights": {"class": "array"}}
+    release = {"class": "_Release", "predictor": predictor, "may_eliminate": True}
+    releases = [release | {"width": width} for width in widths]
+    values = {"releases": releases, "planned": [], "playing": len(releases)}
     learner.restore((values, arrays))
     return learner, estimates
 

@@ -40,17 +40,16 @@ def unpack(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """The two parts of a bundle, read without the package."""
     with zipfile.ZipFile(path) as bundle:
         values = json.loads(bundle.read("state.json"))
-        with np.load(io.BytesIO(bundle.read("arrays.npz")), allow_pickle=False) as stored:
-            return values, {name: stored[name] for name in stored.files}
+    with np.load(path, allow_pickle=False) as stored:
+        return values, {name: stored[name] for name in stored.files if name != "state.json"}
 
 
 def pack(path: Path, values: Any, arrays: dict[str, Any], **save: Any) -> None:
     """Write a bundle by hand, right or wrong."""
-    packed = io.BytesIO()
-    np.savez(packed, **arrays, **save)
-    with zipfile.ZipFile(path, "w") as bundle:
+    with path.open("wb") as file:
+        np.savez(file, **arrays, **save)
+    with zipfile.ZipFile(path, "a") as bundle:
         bundle.writestr("state.json", json.dumps(values))
-        bundle.writestr("arrays.npz", packed.getvalue())
 
 
 def play_to_the_end(policy: Capri) -> None:
@@ -305,9 +304,11 @@ def test_file_is_json_and_plain_arrays(tmp_path: Path) -> None:
     path = tmp_path / "policy.capri"
     policy.save(path)
     with zipfile.ZipFile(path) as bundle:
-        assert sorted(bundle.namelist()) == ["arrays.npz", "state.json"]
+        arrays = [name for name in bundle.namelist() if name != "state.json"]
+        assert arrays
+        assert all(name.endswith(".npy") for name in arrays)
     values, arrays = unpack(path)  # allow_pickle=False
-    assert (values["format"], values["version"]) == ("capri-policy", 2)
+    assert (values["format"], values["version"]) == ("capri-policy", 3)
     assert all(array.dtype.kind in "fiu" for array in arrays.values())
 
 
@@ -397,7 +398,7 @@ def _edit(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
 
 def _records(values: dict[str, Any]) -> Any:
     """Of the epochs that were learnt from."""
-    return values["repository"]["tables"]["laws"][-1]["state"]["course"]["epochs"]
+    return values["repository"]["tables"]["laws"][-1]["state"]["learning"]["epochs"]
 
 
 def _epoch(values: dict[str, Any]) -> Any:
@@ -410,9 +411,9 @@ def _epoch(values: dict[str, Any]) -> Any:
     [
         (lambda v: v.update(format="other"), "is not a saved policy"),
         (lambda v: v.pop("format"), "is not a saved policy"),
-        (lambda v: v.update(version=1), "version 1, this release reads version 2 alone"),
-        (lambda v: v.update(version=3), "version 3, this release reads version 2 alone"),
-        (lambda v: v.update(version="2"), "format version 2"),
+        (lambda v: v.update(version=2), "version 2, this release reads version 3 alone"),
+        (lambda v: v.update(version=4), "version 4, this release reads version 3 alone"),
+        (lambda v: v.update(version="3"), "format version 3"),
         (lambda v: v.pop("version"), "format version None"),
         (lambda v: v.update(horizon=1), "damaged"),
         (lambda v: v.update(horizon="many"), "damaged"),
@@ -427,7 +428,7 @@ def _epoch(values: dict[str, Any]) -> Any:
         (lambda v: _records(v)[0].pop("width"), "damaged"),
         (lambda v: v["streams"].pop("noise"), "damaged"),
         (lambda v: v["streams"]["noise"].update(bit_generator="MT19937"), "damaged"),
-        (lambda v: _epoch(v)["plan"]["layout"].pop("step"), "damaged"),
+        (lambda v: _epoch(v)["plan"]["plan"]["layout"].pop("step"), "damaged"),
         (lambda v: _epoch(v).update(plan=None), "public value is missing"),
         (lambda v: v["repository"]["tables"].pop("laws"), "damaged"),
     ],
@@ -463,7 +464,7 @@ def test_file_without_any_one_of_its_values_is_refused(tmp_path: Path) -> None:
 def test_file_without_any_one_of_its_arrays_is_refused(saved: Path) -> None:
     values, arrays = unpack(saved)
     assert {"actions", "contexts", "weights", "rows.status", "rows.reward"} <= set(arrays)
-    assert any(name.endswith("/release.0.points") for name in arrays)
+    assert any(name.endswith("/releases.0.predictor.points") for name in arrays)
     for key in arrays:
         pack(saved, values, {name: array for name, array in arrays.items() if name != key})
         with pytest.raises(StorageError):
@@ -473,11 +474,10 @@ def test_file_without_any_one_of_its_arrays_is_refused(saved: Path) -> None:
 @pytest.mark.parametrize("content", [b"[]", b"3", b"{", b"\xff\xfe", b"null"])
 def test_file_whose_json_is_no_state_is_refused(content: bytes, saved: Path) -> None:
     _, arrays = unpack(saved)
-    packed = io.BytesIO()
-    np.savez(packed, **arrays)
-    with zipfile.ZipFile(saved, "w") as bundle:
+    np.savez(saved, **arrays)
+    with zipfile.ZipFile(saved.with_name(f"{saved.name}.npz"), "a") as bundle:
         bundle.writestr("state.json", content)
-        bundle.writestr("arrays.npz", packed.getvalue())
+    saved.with_name(f"{saved.name}.npz").replace(saved)
     with pytest.raises(StorageError):
         Capri.load(saved)
 
@@ -499,7 +499,7 @@ def test_stored_plan_weaker_than_its_budget_is_refused(
     policy.act([0.3])
     path = tmp_path / "policy.capri"
     policy.save(path)
-    _edit(lambda values: change(_epoch(values)["plan"]))(path)
+    _edit(lambda values: change(_epoch(values)["plan"]["plan"]))(path)
     with pytest.raises(StorageError):
         Capri.load(path)
 

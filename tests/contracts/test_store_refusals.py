@@ -138,7 +138,7 @@ def test_a_newer_schema_is_refused(store: Place) -> None:
     store.open(**PRIVATE).close()
     execute(store, "UPDATE capri_schema SET version = version + 1")
     before = store.raw()
-    with pytest.raises(StorageError, match="schema version 6, this release knows version 5"):
+    with pytest.raises(StorageError, match="schema version 7, this release knows version 6"):
         store.open(**PRIVATE)
     assert store.raw() == before
     execute(store, "UPDATE capri_schema SET version = version - 1")

@@ -13,8 +13,8 @@ import numpy as np
 
 import capri
 from capri.choices import successor
+from capri.codec import unpacked
 from capri.epoch.problem import Problem, with_actions
-from capri.store.codec import unpacked
 from capri.store.sql import GUARDED
 from fault_journal import Change, Journal, Visit
 from fault_worker import ACTIONS

@@ -115,14 +115,15 @@ def contents(path: Path) -> Iterator[Any]:
             kept["users"] = list(kept["users"]["counts"].values())
         # Digests of plans: the numbers of records and of the open plan are pinned themselves.
         for law in kept.get("laws", {}).values():
-            law["course"].pop("plans", None)
+            law["learning"].pop("plans", None)
         # Digests of plans: the numbers of records and of the open plan are pinned themselves.
         state.pop("plans", None)
         yield state
-        with np.load(io.BytesIO(bundle.read("arrays.npz")), allow_pickle=False) as arrays:
-            for name in sorted(arrays.files):
-                yield [name, str(arrays[name].dtype)]
-                yield arrays[name]
+        for name in sorted(bundle.namelist()):
+            if name.endswith(".npy"):
+                array = np.lib.format.read_array(io.BytesIO(bundle.read(name)), allow_pickle=False)
+                yield [name, str(array.dtype)]
+                yield array
 
 
 # -- playing --------------------------------------------------------------------------------------

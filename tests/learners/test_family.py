@@ -7,6 +7,7 @@ import pytest
 
 import capri
 from capri.choices import as_actions
+from capri.epoch.storage import PLANS
 from capri.family import Family, ProductBasis, family_of
 from capri.features import LowRankFeatures
 from capri.spaces import Actions, Contexts
@@ -91,8 +92,7 @@ def test_values_are_products_of_rows_and_weights() -> None:
 
 def test_a_stored_basis_is_the_same_to_the_bit() -> None:
     basis = family(MANY).basis
-    values, arrays = basis.state()
-    again = ProductBasis.from_state(values, arrays)
+    again = PLANS.read(ProductBasis, *PLANS.write(basis, "basis"), "basis")
     pairs = POINTS.pairs(MANY.rows[:5])
     np.testing.assert_array_equal(again.rows(pairs), basis.rows(pairs))
 

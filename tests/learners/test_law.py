@@ -13,7 +13,7 @@ from scipy.optimize import nnls
 import capri
 from capri.epoch.encode import Encoder
 from capri.epoch.plan import EpochPlan
-from capri.epoch.storage import layout_from_state, layout_state
+from capri.epoch.storage import PLANS
 from capri.learners.arms_model import ArmsModel
 from capri.learners.context_law import allowed
 from capri.learners.context_support import ContextSupport, Functions
@@ -121,7 +121,9 @@ def test_messages_of_a_real_plan_are_within_the_sensitivity(
 
 def test_message_with_a_projection_is_stored_whole(encoder: Encoder) -> None:
     layout = encoder._plan.layout
-    assert layout_from_state(json.loads(json.dumps(layout_state(layout)))) == layout
+    values, arrays = PLANS.write(layout, "layout")
+    again = json.loads(json.dumps(values))
+    assert PLANS.read(type(layout), again, arrays, "layout") == layout
 
 
 # -- what is learnt -------------------------------------------------------------------------------

@@ -492,7 +492,7 @@ def test_certificate_of_late_reports(tmp_path: Path) -> None:
     assert len({epoch for epoch, _ in listed}) < len(listed)
     aggregator.save(tmp_path / "aggregator.capri")
     values, arrays = read_policy_file(tmp_path / "aggregator.capri", "aggregator")
-    plans = values["repository"]["tables"]["laws"][-1]["state"]["course"]["plans"]
+    plans = values["repository"]["tables"]["laws"][-1]["state"]["learning"]["plans"]
     assert check_digests(certificate, configuration_digest(values, arrays), plans) == 0
     values["terms"]["wait"] = 401
     other = configuration_digest(values, arrays)

@@ -11,7 +11,7 @@ import pytest
 
 from builders import dp_event
 from capri.arrays import IntArray
-from capri.epoch.storage import layout_from_state, layout_state
+from capri.epoch.storage import PLANS
 from capri.errors import BudgetError, ConfigurationError
 from capri.privacy.budget import Budget
 from capri.privacy.calibration import laplace_epsilon, laplace_scale
@@ -265,7 +265,7 @@ def test_deviation_is_that_of_released_numbers_and_the_account_knows_the_scale()
 
 def test_layout_survives_a_file() -> None:
     layout = histogram_layout(cells=6, length=1000, budget=PURE, missing=True, tail_share=0.1)
-    assert layout_from_state(layout_state(layout)) == layout
+    assert PLANS.read(type(layout), *PLANS.write(layout, "layout"), "layout") == layout
 
 
 @pytest.mark.parametrize(

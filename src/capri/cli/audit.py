@@ -347,5 +347,5 @@ def _releases_since(told: "Certificate", path: Path) -> int:
     values, arrays = read_policy_file(path, None)
     with damage_as_storage_error(path):
         laws = values["repository"]["tables"]["laws"] if "repository" in values else []
-        known = laws[-1]["state"]["course"] if laws else values
+        known = laws[-1]["state"]["learning"] if laws else values
         return check_digests(told, configuration_digest(values, arrays), known["plans"])

@@ -1,17 +1,13 @@
 """Saved policies: one JSON and one NPZ in a zip file. No pickle."""
 
-import json
-import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, fields, replace
-from io import BytesIO
+from dataclasses import asdict, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from capri.codec import Arrays, Form, State, TreeCodec, packed, unpacked
 from capri.crowd import ColumnCells, ColumnScores
 from capri.dense_features import DenseFeatures
 from capri.epoch.limits import Limits
@@ -20,19 +16,13 @@ from capri.epoch.problem import Problem, with_actions
 from capri.epoch.rewards import RewardScale, RewardTerms
 from capri.errors import BudgetError, StorageError
 from capri.family import ArmBasis, ArmFeatures, ProductBasis
-from capri.features import (
-    Basis,
-    Function,
-    LowRankFeatures,
-    ProjectedFeatures,
-    Span,
-)
-from capri.files import digest_of, plain, write_atomically
+from capri.family.factor import Factor, Scores
+from capri.features import Basis, LowRankFeatures, ProjectedFeatures, SpanFunction
+from capri.files import digest_of, write_atomically
 from capri.kernels import Kernel, from_dict
 from capri.partition import CellFeatures
 from capri.privacy.budget import Budget
 from capri.privacy.histogram import HistogramLayout
-from capri.privacy.layout import Norm
 from capri.privacy.pairs import CountLayout, PairLayout
 from capri.privacy.products import ProductLayout
 from capri.privacy.projection import IntegerProjection
@@ -43,10 +33,7 @@ from capri.schema import Schema
 from capri.spaces import ContextPool, Contexts, FixedActions, VaryingActions
 
 FORMAT = "capri-policy"
-VERSION = 2
-Arrays = dict[str, Any]
-RewardLayout = VectorLayout | ProductLayout | HistogramLayout
-AnyLayout = RewardLayout | CountLayout | PairLayout
+VERSION = 3
 
 
 def write_policy_file(
@@ -57,35 +44,20 @@ def write_policy_file(
     confidential: bool = False,
 ) -> None:
     """Write atomically; a confidential file can be read by its owner only."""
-    packed, archive = BytesIO(), BytesIO()
-    np.savez(packed, **arrays)
     head = {"format": FORMAT, "version": VERSION, **values}
-    with zipfile.ZipFile(archive, "w") as folder:
-        # Without a date: equal states make equal files, and a file has no clock in it.
-        folder.writestr(zipfile.ZipInfo("state.json"), json.dumps(head, default=plain))
-        folder.writestr(zipfile.ZipInfo("arrays.npz"), packed.getvalue())
-    write_atomically(Path(path), archive.getvalue(), confidential=confidential)
+    write_atomically(Path(path), packed(head, arrays, in_order=True), confidential=confidential)
 
 
 def read_policy_file(
     path: str | PathLike[str], kind: str | None = "curator"
 ) -> tuple[dict[str, Any], Arrays]:
     """Read a saved policy of some kind (None: any), or say why it cannot be read."""
-    if not Path(path).exists():
+    if not Path(path).is_file():
         raise StorageError(f"no such file: {path}")
-    try:
-        with zipfile.ZipFile(path) as folder:
-            if folder.testzip() is not None:
-                raise StorageError(f"{path} is damaged: a checksum does not match")
-            values = json.loads(folder.read("state.json"))
-            packed = folder.read("arrays.npz")
-        with np.load(BytesIO(packed), allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
-    except StorageError:
-        raise
-    except Exception as problem:  # zipfile, zlib, json and NumPy each fail in ways of their own
-        raise StorageError(f"{path} is not a saved policy, or is damaged") from problem
-    if not isinstance(values, dict) or values.get("format") != FORMAT:
+    values, arrays = unpacked(
+        Path(path).read_bytes(), f"{path} is not a saved policy, or is damaged"
+    )
+    if values.get("format") != FORMAT:
         raise StorageError(f"{path} is not a saved policy")
     version = values.get("version")
     if version != VERSION:
@@ -125,22 +97,16 @@ def problem_state(problem: Problem) -> tuple[dict[str, Any], Arrays]:
         "model": str(problem.model),
         "limit": None if limit is None else asdict(limit),
         "context_dimension": contexts.dimension,
+        "context_schema": None if contexts.schema is None else contexts.schema.to_dict(),
         "varying_actions": asdict(actions) if isinstance(actions, VaryingActions) else None,
+        "rewards": problem.rewards.to_dict(),
+        "limits": _limits_state(problem.limits),
+        "shuffle": None if problem.shuffle is None else asdict(problem.shuffle),
     }
-    if problem.rewards != RewardTerms():  # left out where nothing was asked for
-        values["rewards"] = problem.rewards.to_dict()
-    if problem.limits is not None:
-        values["limits"] = problem.limits.to_dict()
-        if problem.limits.declared != actions.names:  # they were replaced since
-            values["limited_actions"] = problem.limits.declared
-    if problem.shuffle is not None:
-        values["shuffle"] = asdict(problem.shuffle)
     arrays: Arrays = {}
     if isinstance(actions, FixedActions):
         arrays["actions"] = actions.rows
         values |= actions_state(actions)
-    if contexts.schema is not None:
-        values["context_schema"] = contexts.schema.to_dict()
     if isinstance(contexts, ContextPool):
         arrays |= {"contexts": contexts.rows, "weights": contexts.weights}
         if contexts.ranges is not None:
@@ -155,7 +121,7 @@ def problem_arguments(
     if "contexts" in arrays:
         if contexts is not None:
             raise StorageError("this file holds its context pool: load it without contexts")
-        schema = _schema(values.get("context_schema"))
+        schema = _schema(values["context_schema"])
         contexts = ContextPool(
             arrays["contexts"], arrays["weights"], schema, ranges=arrays.get("ranges")
         )
@@ -166,7 +132,7 @@ def problem_arguments(
             f"this policy was saved with contexts of {values['context_dimension']} numbers, "
             f"the sampler gives {contexts.dimension}"
         )
-    if _schema(values.get("context_schema")) != contexts.schema:
+    if _schema(values["context_schema"]) != contexts.schema:
         raise StorageError(
             "this policy was saved with another schema of its contexts: give the sampler the "
             "schema that it had"
@@ -184,14 +150,19 @@ def problem_arguments(
         "model": values["model"],
         "contributions_per_user": limit["total"],
         "contributions_per_epoch": limit["per_epoch"],
-        **(RewardTerms.from_dict(values["rewards"]).arguments() if "rewards" in values else {}),
-        **({"limits": _limits(values)} if "limits" in values else {}),
-        **({"shuffle": Shuffle(**values["shuffle"])} if "shuffle" in values else {}),
+        **RewardTerms.from_dict(values["rewards"]).arguments(),
+        "limits": _limits(values["limits"]),
+        **({} if values["shuffle"] is None else {"shuffle": Shuffle(**values["shuffle"])}),
     }
 
 
-def _limits(values: dict[str, Any]) -> Limits:
-    return Limits.from_dict(values["limits"], values.get("limited_actions"))
+def _limits_state(limits: Limits | None) -> list[Any] | None:
+    """Limits, and the actions that they were declared for."""
+    return None if limits is None else [limits.to_dict(), limits.declared]
+
+
+def _limits(values: list[Any] | None) -> Limits | None:
+    return None if values is None else Limits.from_dict(*values)
 
 
 def _schema(description: dict[str, Any] | None) -> Schema | None:
@@ -199,30 +170,27 @@ def _schema(description: dict[str, Any] | None) -> Schema | None:
 
 
 def actions_state(actions: FixedActions) -> dict[str, Any]:
-    """What actions are called, beside their rows; nothing of those without names."""
-    values: dict[str, Any] = {}
-    if actions.names is not None:
-        values["action_names"] = list(actions.names)
-    if actions.schema is not None:
-        values["action_schema"] = actions.schema.to_dict()
-    if actions.codes is not None:
-        values["action_codes"] = list(actions.codes)
-    return values
+    """What actions are called, beside their rows."""
+    return {
+        "action_names": None if actions.names is None else list(actions.names),
+        "action_schema": None if actions.schema is None else actions.schema.to_dict(),
+        "action_codes": None if actions.codes is None else list(actions.codes),
+    }
 
 
 def actions_from_state(values: dict[str, Any], rows: Any) -> FixedActions:
     """The inverse of :func:`actions_state`."""
-    schema = _schema(values.get("action_schema"))
-    return FixedActions(rows, values.get("action_names"), schema, values.get("action_codes"))
+    schema = _schema(values["action_schema"])
+    return FixedActions(rows, values["action_names"], schema, values["action_codes"])
 
 
 def version_state(problem: Problem) -> tuple[dict[str, Any], Arrays]:
     """What may change while a policy runs: actions, limits, rewards, schedule."""
-    values: dict[str, Any] = {"rewards": problem.rewards.to_dict()}
-    if problem.limits is not None:
-        values["limits"] = [problem.limits.to_dict(), problem.limits.declared]
-    if problem.schedule is not None:
-        values["schedule"] = asdict(problem.schedule)
+    values: dict[str, Any] = {
+        "rewards": problem.rewards.to_dict(),
+        "limits": _limits_state(problem.limits),
+        "schedule": None if problem.schedule is None else asdict(problem.schedule),
+    }
     if not isinstance(problem.actions, FixedActions):
         return values, {}  # contexts bring their own
     return values | actions_state(problem.actions), {"rows": problem.actions.rows}
@@ -230,11 +198,11 @@ def version_state(problem: Problem) -> tuple[dict[str, Any], Arrays]:
 
 def in_version(problem: Problem, values: dict[str, Any], arrays: Arrays) -> Problem:
     """The problem in another version: the inverse of :func:`version_state`."""
-    limits, schedule = values.get("limits"), values.get("schedule")
+    schedule = values["schedule"]
     renewed = replace(
         problem,
         rewards=RewardTerms.from_dict(values["rewards"]),
-        limits=None if limits is None else Limits.from_dict(*limits),
+        limits=_limits(values["limits"]),
         schedule=None if schedule is None else ScheduleTerms(**schedule),
     )
     if "rows" not in arrays:
@@ -242,178 +210,71 @@ def in_version(problem: Problem, values: dict[str, Any], arrays: Arrays) -> Prob
     return with_actions(renewed, actions_from_state(values, arrays["rows"]))
 
 
-def plan_state(plan: EpochPlan) -> tuple[dict[str, Any], Arrays]:
-    """A plan as JSON values and arrays."""
-    values: dict[str, Any] = {
-        "epoch": plan.epoch,
-        "length": plan.length,
-        "tau": plan.tau,
-        "sigma_max": plan.sigma_max,
-        "value_bound": plan.value_bound,
-        "clip_norm": plan.clip_norm,
-        "baseline": plan.baseline is not None,
-        "layout": layout_state(plan.layout),
-    }
-    features = plan.features
-    arrays: Arrays = {}
-    if plan.baseline is not None:
-        arrays |= named("plan.baseline", function_state(plan.baseline))
-    if isinstance(features, LowRankFeatures | CellFeatures):
-        if isinstance(features.basis, ProductBasis):
-            values["features"] = "products"
-            values["span"], span = features.basis.state()
-            arrays |= named("plan.span", span)
-        else:
-            assert isinstance(features.basis, Basis)
-            values["features"] = "low-rank"
-            arrays["plan.pivots"] = features.basis.pivots
-            arrays["plan.transform"] = features.basis.transform
-        if isinstance(features, LowRankFeatures):
-            arrays["plan.whitening"] = features.whitening
-        else:
-            arrays["plan.directions"] = features.directions
-            arrays["plan.centres"] = features.centres
-    elif isinstance(features, ArmFeatures):
-        values["features"] = "arms"
-        values["span"], span = features.basis.state()
-        arrays |= named("plan.span", span)
-        arrays |= {"plan.shapes": features.shapes, "plan.sizes": features.sizes}
-        if features.offsets is not None:
-            arrays["plan.offsets"] = features.offsets
-    elif isinstance(features, ColumnCells | ColumnScores):
-        values["features"] = "cells" if isinstance(features, ColumnCells) else "scores"
-        arrays |= named("plan", vars(features))
-    elif isinstance(features, DenseFeatures):
-        values["features"] = "dense"
-        arrays["plan.basis_copy"] = features.basis_copy
-        arrays["plan.covariance_copy"] = features.covariance_copy
-    return values, arrays
+def _kernel_from(values: dict[str, Any], arrays: Arrays, given: Mapping[str, Any]) -> Kernel:
+    return from_dict(values)
+
+
+def _projection_state(projection: IntegerProjection, given: Mapping[str, Any]) -> State:
+    """The products that enter it."""
+    rows = {"coordinates": projection.coordinates.tolist(), "rows": projection.compact.tolist()}
+    return {"rank": projection.rank} | rows, {}
+
+
+def _projection_from(
+    values: dict[str, Any], arrays: Arrays, given: Mapping[str, Any]
+) -> IntegerProjection:
+    return IntegerProjection.compacted(**values)
+
+
+KERNEL = Form(lambda kernel, given: (kernel.to_dict(), {}), _kernel_from)
+SPANS = (Basis, ProductBasis, ArmBasis, Factor, Scores)
+# Of a kernel's pivots the kernel is the problem's; how a device settles numbers is its own.
+SPANS_APART: dict[type, tuple[str, ...]] = {
+    Basis: ("kernel", "settle"),
+    ProductBasis: ("settle", "_memory"),
+}
+_FEATURES = (LowRankFeatures, CellFeatures, ArmFeatures, ColumnCells, ColumnScores, DenseFeatures)
+_LAYOUTS = (VectorLayout, Sphere, ProductLayout, HistogramLayout, CountLayout, PairLayout)
+PLANS = TreeCodec(
+    classes=(EpochPlan, Segment, SpanFunction, *_FEATURES, *_LAYOUTS, *SPANS),
+    apart={
+        **SPANS_APART,
+        EpochPlan: ("features",),
+        SpanFunction: ("basis",),
+        LowRankFeatures: ("settle",),
+        DenseFeatures: ("kernel",),
+    },
+    forms={Kernel: KERNEL, IntegerProjection: Form(_projection_state, _projection_from)},
+)
+
+
+def plan_state(plan: EpochPlan) -> State:
+    """A plan as JSON values and arrays; what a baseline is made of is stored with the features."""
+    features, arrays = PLANS.write(plan.features, "features")
+    values, own = PLANS.write(plan, "plan")
+    return {"features": features, "plan": values}, arrays | own
 
 
 def plan_from_state(values: dict[str, Any], arrays: Arrays, kernel: Kernel) -> EpochPlan:
     """The inverse of :func:`plan_state`."""
-    features: ProjectedFeatures
-    span: Span | None = None
-    if values["features"] == "products":
-        span = ProductBasis.from_state(values["span"], below("plan.span", arrays))
-    elif values["features"] == "low-rank":
-        span = Basis(kernel, arrays["plan.pivots"], arrays["plan.transform"])
-    if values["features"] == "cells":
-        features = ColumnCells(arrays["plan.places"], arrays["plan.windows"])
-    elif values["features"] == "scores":
-        windows, tables = arrays["plan.windows"], arrays["plan.tables"]
-        features = ColumnScores(arrays["plan.numbers"], windows, tables)
-    elif values["features"] == "arms":
-        blocks = ArmBasis.from_state(values["span"], below("plan.span", arrays))
-        sizes = arrays["plan.sizes"].astype(np.int64)
-        offsets = arrays.get("plan.offsets")
-        features = ArmFeatures(blocks, arrays["plan.shapes"], sizes, values["tau"], offsets)
-    elif span is not None and "plan.centres" in arrays:
-        directions, centres = arrays["plan.directions"], arrays["plan.centres"]
-        features = CellFeatures(span, directions, centres, values["tau"])
-    elif span is not None:
-        features = LowRankFeatures(span, arrays["plan.whitening"], values["tau"])
-    else:
-        features = DenseFeatures(
-            kernel, arrays["plan.basis_copy"], arrays["plan.covariance_copy"], values["tau"]
-        )
-    baseline = None
-    if values["baseline"]:
-        baseline = function_from_state(below("plan.baseline", arrays), features)
-    return EpochPlan(
-        epoch=values["epoch"],
-        length=values["length"],
-        features=features,
-        tau=values["tau"],
-        sigma_max=values["sigma_max"],
-        value_bound=values["value_bound"],
-        clip_norm=values["clip_norm"],
-        layout=layout_from_state(values["layout"]),
-        baseline=baseline,
+    features = PLANS.read(ProjectedFeatures, values["features"], arrays, "features", kernel=kernel)
+    basis = getattr(features, "basis", None)
+    plan: EpochPlan = PLANS.read(
+        EpochPlan, values["plan"], arrays, "plan", features=features, basis=basis
     )
+    return plan
 
 
-# Layouts that are told by their fields alone.
-_PLAIN: dict[str, Any] = {"histogram": HistogramLayout, "counts": CountLayout, "pairs": PairLayout}
-
-
-def layout_state(layout: AnyLayout) -> dict[str, Any]:
-    """A layout as plain values; of a projection the products that enter it."""
-    values = {each.name: getattr(layout, each.name) for each in fields(layout)}
-    if isinstance(layout, VectorLayout):
-        sphere = layout.sphere
-        return {"kind": "vector", **values, "sphere": None if sphere is None else asdict(sphere)}
-    for kind, plain_layout in _PLAIN.items():
-        if isinstance(layout, plain_layout):
-            return {"kind": kind, **values}
-    assert isinstance(layout, ProductLayout)
-    if (projection := layout.projection) is not None:
-        values["projection"] = {
-            "coordinates": projection.coordinates.tolist(),
-            "rows": projection.compact.tolist(),
-        }
-    return {"kind": "products", **values}
-
-
-def layout_from_state(values: dict[str, Any]) -> AnyLayout:
-    """The inverse of :func:`layout_state`."""
-    values = {**values, "norm": Norm(values["norm"])}
-    if (kind := values.pop("kind")) in _PLAIN:
-        if kind == "counts":
-            values["cells"] = tuple(values["cells"])
-        found: AnyLayout = _PLAIN[kind](**values)
-        return found
-    if kind == "vector":
-        sphere = values["sphere"]
-        values["sphere"] = None if sphere is None else Sphere(**sphere)
-        return VectorLayout(**values)
-    if (kept := values["projection"]) is not None:
-        values["projection"] = IntegerProjection.compacted(
-            values["rank"], kept["coordinates"], kept["rows"]
-        )
-    return ProductLayout(**values)
-
-
-def segment_state(segment: Segment) -> tuple[dict[str, Any], Arrays]:
+def segment_state(segment: Segment) -> State:
     """A segment as JSON values and arrays."""
-    values = {
-        "number": segment.number,
-        "value_bound": segment.value_bound,
-        "baseline": segment.baseline is not None,
-    }
-    if segment.baseline is None:
-        return values, {}
-    return values, named(f"segment.{segment.number}", function_state(segment.baseline))
+    return PLANS.write(segment, "segment")
 
 
 def segment_from_state(values: dict[str, Any], arrays: Arrays, plan: EpochPlan) -> Segment:
     """The inverse of :func:`segment_state`, for a segment of this plan."""
-    baseline, own = None, below(f"segment.{values['number']}", arrays)
-    if values["baseline"]:
-        baseline = function_from_state(own, plan.features)
-    return Segment(number=values["number"], value_bound=values["value_bound"], baseline=baseline)
-
-
-def function_state(function: Function) -> Arrays:
-    """A baseline as arrays; what it is made of is stored with the features."""
-    return {"weights": function.weights}
-
-
-def function_from_state(arrays: Arrays, features: ProjectedFeatures) -> Function:
-    """The inverse of :func:`function_state`, for the features that it was planned with."""
-    assert isinstance(features, LowRankFeatures | CellFeatures | ArmFeatures)
-    return features.basis.weighted(arrays["weights"])
-
-
-def named(name: str, arrays: Arrays) -> Arrays:
-    """Arrays under a common name: ``name.key``."""
-    return {f"{name}.{key}": array for key, array in arrays.items()}
-
-
-def below(name: str, arrays: Arrays, mark: str = ".") -> Arrays:
-    """The arrays under a common name, without it: the inverse of :func:`named`."""
-    start = f"{name}{mark}"
-    return {key.removeprefix(start): each for key, each in arrays.items() if key.startswith(start)}
+    basis = getattr(plan.features, "basis", None)
+    segment: Segment = PLANS.read(Segment, values, arrays, "segment", basis=basis)
+    return segment
 
 
 _VALUES = ("problem", "horizon", "preset", "options", "terms", "prior")

@@ -8,7 +8,6 @@ says what is common to all.
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -97,23 +96,6 @@ class ArmBasis(Span):
             u, arm = self.split(flat)
         blocks = weights.reshape(self.arms, self.width)
         return np.asarray(np.einsum("ij,ij->i", u, blocks[arm]).reshape(pairs.shape[:-1]))
-
-    def state(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
-        """As JSON values and arrays."""
-        context, arrays = self.context.state()
-        stored: dict[str, Any] = {f"context.{name}": array for name, array in arrays.items()}
-        return {"context": context, "arms": self.arms}, stored | {"offered": self.offered}
-
-    @classmethod
-    def from_state(cls, values: dict[str, Any], arrays: dict[str, FloatArray]) -> "ArmBasis":
-        """The inverse of :meth:`state`."""
-        own = {
-            name.removeprefix("context."): array
-            for name, array in arrays.items()
-            if name.startswith("context.")
-        }
-        context = Factor.from_state(values["context"], own)
-        return cls(context, arrays["offered"].astype(np.int64), int(values["arms"]))
 
 
 @dataclass(frozen=True, eq=False)

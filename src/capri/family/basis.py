@@ -1,7 +1,6 @@
 """Products of features of contexts and of actions, as a basis like any other."""
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -85,34 +84,6 @@ class ProductBasis(Span):
         assert self.table is not None
         found = row_by_row(self.context(contexts), self._brackets(weights))
         return found.reshape(len(contexts), len(self.table), weights.shape[1])
-
-    def state(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
-        """As JSON values and arrays."""
-        context, of_context = self.context.state()
-        action, of_action = self.action.state()
-        arrays: dict[str, Any] = {"left": self.left, "right": self.right}
-        arrays |= {f"context.{name}": array for name, array in of_context.items()}
-        arrays |= {f"action.{name}": array for name, array in of_action.items()}
-        if self.table is not None:
-            arrays["table"] = self.table
-        return {"context": context, "action": action}, arrays
-
-    @classmethod
-    def from_state(cls, values: dict[str, Any], arrays: dict[str, FloatArray]) -> "ProductBasis":
-        """The inverse of :meth:`state`."""
-        context, action = (
-            Factor.from_state(
-                values[side],
-                {
-                    name.removeprefix(f"{side}."): array
-                    for name, array in arrays.items()
-                    if name.startswith(f"{side}.")
-                },
-            )
-            for side in ("context", "action")
-        )
-        left, right = (arrays[name].astype(np.int64) for name in ("left", "right"))
-        return cls(context, action, left, right, arrays.get("table"))
 
     def _products(self, u: FloatArray, z: FloatArray) -> FloatArray:
         # In rows: NumPy adds up the columns of other layouts in an order that depends on how many

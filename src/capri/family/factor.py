@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from capri.arrays import FloatArray
 from capri.features import row_by_row
-from capri.kernels import Kernel, from_dict
+from capri.kernels import Kernel
 from capri.kernels.evaluate import Near
 
 # Standard scores beyond are cut: one odd row must not stretch every distance.
@@ -72,30 +71,6 @@ class Factor:
     @cached_property
     def _near(self) -> Near:
         return Near(self.kernel, self.pivots)
-
-    def state(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
-        """As JSON values and arrays."""
-        arrays = {
-            "centre": self.scores.centre,
-            "rate": self.scores.rate,
-            "pivots": self.pivots,
-            "transform": self.transform,
-            "offset": self.offset,
-        }
-        if self.scores.axes is not None:
-            arrays["axes"] = self.scores.axes
-        return self.kernel.to_dict(), arrays
-
-    @classmethod
-    def from_state(cls, kernel: dict[str, Any], arrays: dict[str, FloatArray]) -> "Factor":
-        """The inverse of :meth:`state`."""
-        return cls(
-            Scores(arrays["centre"], arrays["rate"], arrays.get("axes")),
-            from_dict(kernel),
-            arrays["pivots"],
-            arrays["transform"],
-            arrays["offset"],
-        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,6 +17,7 @@ from datetime import datetime, timedelta
 from threading import Thread, current_thread
 from typing import Any
 
+from capri.codec import packed
 from capri.epoch.decisions import SIMULATED, DecisionIds
 from capri.epoch.learning_loop import LearningLoop
 from capri.epoch.modes import Mode
@@ -34,7 +35,6 @@ from capri.joint.state import PublicState, repeated
 from capri.privacy.budget import UserId, check_users, user_digest
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger, ReleaseEvent
-from capri.store.codec import packed
 from capri.store.memory import MemoryRepository
 from capri.store.persistence import Described
 from capri.store.repository import Forgotten, Repository, Rows
@@ -387,7 +387,7 @@ def in_memory(problem: Problem, streams: Streams, learning: LearningLoop) -> Mem
     """Where a policy without a store lives."""
     ids = SIMULATED if streams.simulated else DecisionIds()
     values, arrays = learning.state()
-    law = {"course": values, "plan_seconds": 0.0, "played": 0}, arrays
+    law = {"learning": values, "plan_seconds": 0.0, "played": 0}, arrays
     return MemoryRepository(stored_columns(problem), ids, law, version_state(problem))
 
 

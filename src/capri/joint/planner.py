@@ -107,7 +107,7 @@ def planned(learning: LearningLoop, request: PlanRequest, played: int) -> PlanRe
         learner = copy(learning.learner)
         chooser = Chooser(learner.problem, learner.probabilities, learner.pool_law())
     values, arrays = learning.state()
-    head = {"course": values, "plan_seconds": learning.plan_seconds, "played": played}
+    head = {"learning": values, "plan_seconds": learning.plan_seconds, "played": played}
     if request.catalogue:
         head["catalogue"] = request.catalogue
     codec = request.codec

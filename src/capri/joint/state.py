@@ -193,7 +193,7 @@ class PublicState:
                 if version != self.catalogue:
                     learning.learner = learning.learner.on(self.versions[version])
                     self.catalogue = version
-                learning.restore(values["course"], arrays, values["plan_seconds"])
+                learning.restore(values["learning"], arrays, values["plan_seconds"])
                 self.learning, self.law, self.played = learning, view.law, values["played"]
                 self._learnt = learning.learnt
             self._tell(self.learning, self._new_events())
@@ -239,7 +239,7 @@ class PublicState:
                     # Learners replace what they know piece by piece: a copy goes its own way.
                     problem = self.versions[int(values.get("catalogue", 0))]
                     learner = self.learning.learner.on(problem)
-                    learner.restore((values["course"]["learner"], arrays))
+                    learner.restore((values["learning"]["learner"], arrays))
                     chooser = Chooser(problem, learner.probabilities, learner.pool_law())
                     self.choosers = {**self.choosers, law: chooser}
                 found = self.choosers[law]

@@ -4,17 +4,15 @@ Cost grows with arms times the cube of the coordinates of one arm, and no arm is
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
 from capri.epoch import play
-from capri.epoch.learner import State
 from capri.epoch.problem import Problem
-from capri.epoch.storage import below, named
 from capri.errors import ConfigurationError
-from capri.family import ArmBasis, ArmFeatures, Candidates, arms_of
+from capri.family import ArmBasis, ArmFeatures, arms_of
 from capri.features import ProjectedFeatures
 from capri.learners.arm_messages import (
     ArmParts,
@@ -216,29 +214,6 @@ class ArmsModel(BlockModel):
     def stakes(self, state: Believed) -> float:
         """Over arms."""
         return float(np.sqrt(state.mean.var(axis=0).sum()))
-
-    # -- storage ----------------------------------------------------------------------------------
-
-    def state(self, posterior: ArmPosterior) -> State:
-        """Basis and candidates."""
-        values, basis = self.basis.state()
-        candidates = self.prior.candidates
-        basis |= {
-            "covariances": candidates.covariances,
-            "shares": candidates.shares,
-            "weights": posterior.weights,
-        }
-        return {"basis": values, "candidates": list(candidates.names)}, named("basis", basis)
-
-    def restored(
-        self, problem: Problem, values: dict[str, Any], arrays: dict[str, FloatArray]
-    ) -> tuple[Self, FloatArray | None]:
-        """The inverse of :meth:`state`."""
-        own, names = below("basis", arrays), tuple(values["candidates"])
-        candidates = Candidates(own["covariances"], own["shares"], names)
-        basis, prior = ArmBasis.from_state(values["basis"], own), self.prior
-        found = replace(self, basis=basis, prior=replace(prior, candidates=candidates))
-        return found, np.asarray(own["weights"])
 
 
 def _arms(problem: Problem) -> FixedActions:

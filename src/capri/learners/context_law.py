@@ -23,7 +23,6 @@ anew for those rows as well, and what was learnt passes to it as when actions ar
 """
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from scipy.optimize import nnls
@@ -147,27 +146,6 @@ class ContextLaw:
         own, other = self.weights(self.support.rows, weights)
         away = float(other.sum())
         return 0.5 * (float(np.abs(own - weights).sum()) + away), away
-
-    def state(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
-        """As JSON values and arrays."""
-        arrays = self.support.state()
-        for name, information, score in zip(_KINDS, self.informations, self.scores, strict=True):
-            arrays |= {f"{name}.information": information, f"{name}.score": score}
-        if self.beta is not None:
-            arrays["beta"] = self.beta
-        plain = {name: getattr(self, name) for name in ("kind", "scale", "gain", "left_out")}
-        return plain, arrays
-
-    @classmethod
-    def from_state(cls, values: dict[str, Any], arrays: dict[str, FloatArray]) -> "ContextLaw":
-        """The inverse of :meth:`state`."""
-        return cls(
-            ContextSupport.from_state(arrays),
-            tuple(arrays[f"{name}.information"] for name in _KINDS),
-            tuple(arrays[f"{name}.score"] for name in _KINDS),
-            beta=arrays.get("beta"),
-            **values,
-        )
 
     def observe(self, moments: Moments) -> "ContextLaw":
         """Take in the moments of an epoch."""

@@ -145,28 +145,6 @@ class ContextSupport:
             return inside, np.zeros(0)
         return inside, np.concatenate([inside, self.outside.decay])
 
-    def state(self) -> dict[str, FloatArray]:
-        """As arrays."""
-        arrays = {"rows": self.rows, "weights": self.weights, "elsewhere": self.elsewhere}
-        for name in ("inside", "outside"):
-            functions = getattr(self, name)
-            if functions is not None:
-                arrays |= {f"{name}.{field}": array for field, array in vars(functions).items()}
-        return arrays
-
-    @classmethod
-    def from_state(cls, arrays: dict[str, FloatArray]) -> "ContextSupport":
-        """The inverse of :meth:`state`; other arrays are left alone."""
-        found: list[Functions | None] = []
-        for name in ("inside", "outside"):
-            own = {
-                field.removeprefix(f"{name}."): array
-                for field, array in arrays.items()
-                if field.startswith(f"{name}.")
-            }
-            found.append(Functions(**own) if own else None)
-        return cls(arrays["rows"], arrays["weights"], arrays["elsewhere"], *found)
-
 
 def _fewer(
     rows: FloatArray, weights: FloatArray, count: int, generator: np.random.Generator

@@ -14,7 +14,7 @@ Everything here is a function of releases and of public draws.
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil, inf, sqrt
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from scipy.special import ndtr, ndtri
@@ -352,37 +352,6 @@ class Crowd:
             )
             rows[:, column.start] = np.where(gone, 0.5, value)
         return rows
-
-    # -- storage ----------------------------------------------------------------------------------
-
-    def state(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
-        """As JSON values and arrays; what was declared is kept by the problem."""
-        plain = ("step", "waiting", "users", "epochs", "zooms", "correlation_error", "lived")
-        values = {name: getattr(self, name) for name in plain} | {"lengths": list(self.lengths)}
-        arrays = {name: getattr(self, name) for name in ("windows", "shares", "errors")}
-        if self.correlations is not None:
-            arrays["correlations"] = self.correlations
-        if self.pool is not None:
-            arrays |= {"rows": self.pool.rows, "weights": self.pool.weights}
-        return values, arrays
-
-    @classmethod
-    def from_state(
-        cls, declared: Contexts, values: dict[str, Any], arrays: dict[str, FloatArray]
-    ) -> "Crowd":
-        """The inverse of :meth:`state`."""
-        pool = None
-        if "rows" in arrays:
-            pool = ContextPool(arrays["rows"], arrays["weights"], declared.schema)
-        return cls(
-            declared,
-            windows=arrays["windows"],
-            shares=arrays["shares"],
-            errors=arrays["errors"],
-            correlations=arrays.get("correlations"),
-            pool=pool,
-            **values | {"lengths": tuple(values["lengths"])},
-        )
 
 
 # -- how much to ask ------------------------------------------------------------------------------

@@ -10,17 +10,15 @@ action are, and clipping would hide how good it is.
 
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
 from capri.epoch import play
-from capri.epoch.learner import State
 from capri.epoch.problem import Problem
-from capri.epoch.storage import below, named
 from capri.errors import ConfigurationError
-from capri.family import Candidates, Family, ProductBasis, family_of
+from capri.family import family_of
 from capri.features import (
     NUMERICAL_RANK,
     Basis,
@@ -291,52 +289,6 @@ class DenseModel(BlockModel):
         share = after / np.maximum(before, np.finfo(np.float64).tiny)
         order = np.argsort(-share, kind="stable")
         return np.asarray(order[share[order] > _UNKNOWN])
-
-    # -- storage ----------------------------------------------------------------------------------
-
-    def state(self, posterior: Posterior) -> State:
-        """Coordinates, what was believed of them, and what the evidence made of it."""
-        basis, prior = self.basis, self.prior
-        rehearsal = named("rehearsal", vars(self.rehearsal))
-        if isinstance(basis, Basis):
-            assert isinstance(prior, KnownKernelPrior)
-            found = {"pivots": basis.pivots, "transform": basis.transform}
-            return {}, rehearsal | named("basis", found | {"spectrum": prior.spectrum})
-        assert isinstance(prior, EvidencePrior)
-        assert posterior.weights is not None
-        family = prior.family
-        values, arrays = family.basis.state()
-        for side in ("contexts", "actions"):
-            candidates = getattr(family, side)
-            values[side] = list(candidates.names)
-            arrays |= {
-                f"{side}.covariances": candidates.covariances,
-                f"{side}.shares": candidates.shares,
-            }
-        stored = named("basis", arrays | {"weights": posterior.weights})
-        return {"family": values}, stored | rehearsal
-
-    def restored(
-        self, problem: Problem, values: dict[str, Any], arrays: dict[str, FloatArray]
-    ) -> tuple[Self, FloatArray | None]:
-        """The inverse of :meth:`state`; the prior is one of the same kind."""
-        own, rehearsal = below("basis", arrays), Rehearsal(**below("rehearsal", arrays))
-        prior = self.prior
-        if isinstance(prior, KnownKernelPrior):
-            basis = Basis(problem.kernel, own["pivots"], own["transform"])
-            intercept = intercept_of(problem, basis)
-            prior = replace(prior, spectrum=own["spectrum"], intercept=intercept)
-            return replace(self, basis=basis, prior=prior, rehearsal=rehearsal), None
-        assert isinstance(prior, EvidencePrior)
-        described = values["family"]
-        sides = [
-            Candidates(own[f"{side}.covariances"], own[f"{side}.shares"], tuple(described[side]))
-            for side in ("contexts", "actions")
-        ]
-        family = Family(ProductBasis.from_state(described, own), *sides)
-        prior = replace(prior, family=family, intercept=intercept_of(problem, family.basis))
-        found = replace(self, basis=family.basis, prior=prior, rehearsal=rehearsal)
-        return found, own["weights"]
 
 
 def _psi(features: ProjectedFeatures, coordinates: FloatArray) -> FloatArray:

@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from math import exp, inf, log, sqrt
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -39,7 +39,9 @@ from scipy.special import chdtrc
 from capri.arrays import FloatArray
 from capri.learners.belief import Belief, Believed, Observation, Squares, Told
 from capri.learners.overdispersion import Overdispersion
-from capri.learners.segments import PlannedSegment
+
+if TYPE_CHECKING:
+    from capri.learners.segments import PlannedSegment
 
 # By so many nats must an empty belief predict better.
 ALARM = 25.0
@@ -154,13 +156,13 @@ class Drift:
         """With an epoch that begins."""
         return replace(self, begun=self.begun + length)
 
-    def stale(self, segments: Sequence[PlannedSegment], counts: Sequence[int]) -> bool:
+    def stale(self, segments: "Sequence[PlannedSegment]", counts: Sequence[int]) -> bool:
         """Whether decisions of an epoch were made, and clipped, by a belief given up since."""
         return any(
             each.learnt < self.born and n > 0 for each, n in zip(segments, counts, strict=True)
         )
 
-    def obsolete(self, segments: Sequence[PlannedSegment]) -> bool:
+    def obsolete(self, segments: "Sequence[PlannedSegment]") -> bool:
         """Whether an epoch began with a belief given up since."""
         return any(each.learnt < self.born for each in segments)
 

@@ -7,14 +7,15 @@ until horizons nobody runs, so nothing is eliminated and play stays uniform.
 from copy import copy
 from dataclasses import dataclass
 from math import log, sqrt
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
 from capri.arrays import BoolArray, FloatArray
 from capri.checks import between, one_of, positive, whole
+from capri.codec import State, TreeCodec
 from capri.dense_features import DenseFeatures
-from capri.epoch.learner import Learner, Lesson, State
+from capri.epoch.learner import Learner, Lesson
 from capri.epoch.plan import EpochPlan, Release
 from capri.epoch.problem import Problem
 from capri.errors import ConfigurationError
@@ -133,6 +134,9 @@ class _Release:
     width: float
     # False when 4 Delta exceeds the range any estimate of this release can have.
     may_eliminate: bool
+
+
+_RELEASES = TreeCodec(classes=(_Release, Predictor), apart={Predictor: ("kernel",)}, forms={})
 
 
 class PaperLearner(Learner):
@@ -342,23 +346,15 @@ class PaperLearner(Learner):
 
     def state(self) -> State:
         """All releases: points, weights, widths."""
-        values, arrays = [], {}
-        for number, release in enumerate(self._releases):
-            values.append({"width": release.width, "may_eliminate": release.may_eliminate})
-            arrays[f"release.{number}.points"] = release.predictor.points
-            arrays[f"release.{number}.weights"] = release.predictor.weights
-        state: dict[str, Any] = {"releases": values}
-        if self._planned:
-            state |= {"planned": sorted(self._planned), "playing": len(self._playing)}
-        return state, arrays
+        values, arrays = _RELEASES.write(self._releases, "releases")
+        planned = sorted(self._planned)
+        return {"releases": values, "planned": planned, "playing": len(self._playing)}, arrays
 
     def restore(self, state: State) -> None:
         """Go on from :meth:`state`."""
         values, arrays = state
-        self._releases = []
-        for number, release in enumerate(values["releases"]):
-            points, weights = (arrays[f"release.{number}.{name}"] for name in ("points", "weights"))
-            predictor = Predictor(self._problem.kernel, points, weights)
-            self._releases.append(_Release(predictor=predictor, **release))
-        self._planned = frozenset(values.get("planned", ()))
-        self._playing = self._releases[: values.get("playing", len(self._releases))]
+        kind, kernel = tuple[_Release, ...], self._problem.kernel
+        found = _RELEASES.read(kind, values["releases"], arrays, "releases", kernel=kernel)
+        self._releases = list(found)
+        self._planned = frozenset(values["planned"])
+        self._playing = self._releases[: values["playing"]]

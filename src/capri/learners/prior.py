@@ -17,6 +17,7 @@ import numpy as np
 
 from capri.arrays import FloatArray, IntArray
 from capri.cells import as_numbers
+from capri.codec import State, TreeCodec
 from capri.epoch.problem import Problem
 from capri.errors import ConfigurationError, ShapeError
 from capri.features import Span
@@ -47,23 +48,6 @@ class Observed:
         """What it observed of the coefficients in a basis."""
         v = basis.coordinates(self.pairs)
         return np.asarray(v if self.matrix is None else self.matrix @ v)
-
-    def state(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
-        """JSON values and arrays."""
-        arrays = {"prior.pairs": self.pairs, "prior.targets": self.targets}
-        if self.matrix is not None:
-            arrays["prior.matrix"] = self.matrix
-        return self.event.to_dict(), arrays
-
-    @classmethod
-    def from_state(cls, values: dict[str, Any], arrays: dict[str, FloatArray]) -> "Observed":
-        """The inverse of :meth:`state`."""
-        return cls(
-            pairs=arrays["prior.pairs"],
-            targets=arrays["prior.targets"],
-            matrix=arrays.get("prior.matrix"),
-            event=PriorEvent(**values),
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,6 +203,17 @@ def checked_prior(prior: object, problem: Problem) -> Observed | None:
     return prior.of(problem)
 
 
-def stored_prior(values: dict[str, Any], arrays: dict[str, FloatArray]) -> Any:
+_OBSERVED = TreeCodec(classes=(Observed, PriorEvent), apart={}, forms={})
+
+
+def prior_state(observed: Observed) -> State:
+    """What a policy had been told, as JSON values and arrays."""
+    return _OBSERVED.write(observed, "prior")
+
+
+def stored_prior(values: dict[str, Any], arrays: dict[str, FloatArray]) -> Observed | None:
     """What a stored policy had been told; None for nothing."""
-    return Observed.from_state(values["prior"], arrays) if "prior" in values else None
+    if "prior" not in values:
+        return None
+    found: Observed = _OBSERVED.read(Observed, values["prior"], arrays, "prior")
+    return found

@@ -11,7 +11,7 @@ formula of a plan and of a release is written once.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -276,8 +276,8 @@ class PlannedSegment:
     moved: bool = False
     # The information that the epoch will give, where its design is not kept for that.
     promised: FloatArray | None = None
-    # What it may play, kept in memory where that is small and would be found the same again.
-    played: "SegmentPlay | None" = None
+    # What it may play (SegmentPlay), kept in memory where that is small and would be found again.
+    played: Any = None
 
     @property
     def information(self) -> FloatArray | None:

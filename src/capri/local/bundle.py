@@ -162,7 +162,6 @@ def make_bundle(problem: Problem, plan: EpochPlan, behaviour: BehaviourPolicy) -
         header["shuffle"] = [problem.budget.epsilon, problem.budget.delta, counted]
     if problem.rewards.missing:  # said only where it is not the default
         header["missing_reward"] = problem.rewards.missing
-    # Without names a bundle has the bytes that it always had.
     if actions.names is not None:
         header["action_names"] = list(actions.names)
     if problem.contexts.schema is not None:

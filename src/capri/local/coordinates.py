@@ -96,19 +96,33 @@ def span_state(features: LowRankFeatures) -> tuple[dict[str, Any], Arrays]:
     if not isinstance(basis, ProductBasis):
         kernel_basis = features.kernel_basis
         return {}, {"pivots": kernel_basis.pivots, "transform": kernel_basis.transform}
-    kernels, arrays = basis.state()
-    arrays.pop("table", None)
-    _check_scales(arrays)
+    kernels = {side: getattr(basis, side).kernel.to_dict() for side in _SIDES}
+    arrays: dict[str, Any] = {"left": basis.left, "right": basis.right}
     for side, used in zip(_SIDES, (basis.left, basis.right), strict=True):
         check_kernel(kernels[side])
         # Features that no product needs stay here; one is left, to tell how many rows there are.
         most = max(1, int(used.max(initial=0)))
-        arrays[f"{side}.transform"] = arrays[f"{side}.transform"][:, :most]
-        arrays[f"{side}.offset"] = arrays[f"{side}.offset"][:most]
+        arrays |= _factor_state(side, getattr(basis, side), most)
         constant, pivots = not arrays[f"{side}.offset"].size, f"{side}.pivots"
         if constant or _is_identity(arrays[pivots]):
             del arrays[pivots]
+    _check_scales(arrays)
     return {"span": kernels}, {f"{_BELOW}{name}": a for name, a in arrays.items() if a.size}
+
+
+def _factor_state(side: str, factor: Factor, most: int) -> Arrays:
+    """One side as arrays, with so many of its features."""
+    scores = factor.scores
+    arrays = {
+        "centre": scores.centre,
+        "rate": scores.rate,
+        "pivots": factor.pivots,
+        "transform": factor.transform[:, :most],
+        "offset": factor.offset[:most],
+    }
+    if scores.axes is not None:
+        arrays["axes"] = scores.axes
+    return {f"{side}.{name}": array for name, array in arrays.items()}
 
 
 def _check_scales(arrays: Arrays) -> None:

@@ -47,7 +47,7 @@ def law_of(
     """What is known from a reading on, and the bundle that tells devices of it."""
     values, arrays = learning.state()
     known = {
-        "course": values,
+        "learning": values,
         "plan_seconds": learning.plan_seconds,
         "public": public.bit_generator.state,
     }
@@ -184,7 +184,7 @@ class ReportState:
         if head["catalogue"] != self.current:
             learning.learner = learning.learner.on(self.versions[head["catalogue"]])
         bundle = arrays["bundle"].tobytes()
-        learning.restore(head["course"], arrays, head["plan_seconds"])
+        learning.restore(head["learning"], arrays, head["plan_seconds"])
         self.adopt(learning, law, head, bundle)
         return True
 

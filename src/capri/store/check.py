@@ -11,10 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from capri.codec import unpacked
 from capri.errors import CapriError, StorageError
 from capri.privacy.budget import Budget, PrivacyModel, UserLimit
 from capri.privacy.ledger import Ledger, ReleaseEvent
-from capri.store.codec import Played, unpacked
+from capri.store.codec import Played
 from capri.store.rollback import check_newest, first_digest, unknown_store
 from capri.store.sql import SqlRepository
 from capri.store.sqlite import SqliteDatabase

@@ -257,8 +257,7 @@ def retention(repository: "SqlRepository") -> list[Kept]:
     if values.get("kind") is not None:
         return _of_reports(values)
     problem, secret = values["problem"], "sealed" if sealed else "NOT sealed"
-    terms = RewardTerms.from_dict(problem["rewards"]) if "rewards" in problem else RewardTerms()
-    wait = terms.wait
+    wait = RewardTerms.from_dict(problem["rewards"]).wait
     waits = f"{wait}" if isinstance(wait, timedelta) else f"{wait} decisions"
     until = f"the release of its epoch: its last decision, {waits} more, and some seconds"
     rows = [
@@ -267,7 +266,7 @@ def retention(repository: "SqlRepository") -> list[Kept]:
         _row("draws", "what a release is about to publish", secret, "seconds"),
         _row("keys", "digest of a request's key, action, propensity", secret, _KEYS),
     ]
-    if problem.get("limit") is not None:
+    if problem["limit"] is not None:
         rows.append(
             _row("users, visits", "digest of an id, epochs it came in", "digest", _FOR_GOOD)
         )

@@ -9,8 +9,8 @@ from copy import copy
 from functools import partial
 from typing import Any, TypeVar
 
+from capri.codec import below
 from capri.epoch.decisions import DecisionIds
-from capri.epoch.storage import below
 from capri.errors import ConfigurationError
 from capri.store.codec import PlainCodec
 from capri.store.memory_rows import MemoryRows

@@ -13,9 +13,9 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from capri.codec import packed, unpacked
 from capri.epoch.learning_loop import LearningLoop
 from capri.epoch.problem import Problem
-from capri.epoch.rewards import RewardTerms
 from capri.epoch.storage import (
     actions_from_state,
     damage_as_storage_error,
@@ -28,12 +28,11 @@ from capri.epoch.storage import (
 from capri.errors import BudgetError, ConfigurationError, PrivacyLeakWarning, StorageError
 from capri.files import digest_of
 from capri.learners.options import PracticalOptions
-from capri.learners.prior import Observed, stored_prior
+from capri.learners.prior import Observed, prior_state, stored_prior
 from capri.privacy.certificate import Certificate
 from capri.privacy.filters import Charge
 from capri.privacy.layout import Norm
 from capri.spaces import Actions, Contexts
-from capri.store.codec import packed, unpacked
 from capri.store.memory import MemoryRepository
 from capri.store.repository import Repository
 from capri.store.reservation import Joined, Reservation, check_ledger, joined_values
@@ -57,7 +56,7 @@ def described(
     values, arrays = problem_state(problem)
     values = {"problem": values, "horizon": horizon, "options": asdict(options), **more}
     if observed is not None:
-        values["prior"], known = observed.state()
+        values["prior"], known = prior_state(observed)
         arrays |= known
     return values, arrays
 
@@ -238,7 +237,7 @@ def open_store(
     )
     try:
         loop_values, arrays = learning.state()
-        law = {"course": loop_values, "plan_seconds": 0.0, "played": 0}, arrays
+        law = {"learning": loop_values, "plan_seconds": 0.0, "played": 0}, arrays
         values = {**described[0], "simulated": streams.simulated}, described[1]
         fill_or_check(repository, values, law, streams.state())
         repository.open(seen)
@@ -317,8 +316,6 @@ def _differences(stored: Described, own: Described) -> list[str]:
 def _flat(values: dict[str, Any], name: str = "") -> dict[str, Any]:
     """Nested values under dotted names."""
     flat: dict[str, Any] = {}
-    if "kernel" in values:  # of a problem: terms that nobody asked for are left out there
-        values = {"rewards": RewardTerms().to_dict()} | values
     for key, value in values.items():
         if isinstance(value, dict) and key in ("problem", "options", "rewards", "terms"):
             flat |= _flat(value, f"{name}{key}.")
@@ -391,7 +388,7 @@ class Saved:
         head, arrays = repository.codec.unpack(
             repository.value("laws", "state", generation=repository.own_law)
         )
-        learning.restore(head["course"], arrays, head["plan_seconds"])
+        learning.restore(head["learning"], arrays, head["plan_seconds"])
         if not streams.simulated:  # of epochs under way the data so far are lost
             learning.learner.keep(repository.open_epoch)
         return learning, repository

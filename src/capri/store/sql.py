@@ -11,9 +11,10 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from typing import Any, TypeVar
 
+from capri.codec import packed, unpacked
 from capri.epoch.decisions import DecisionIds
 from capri.errors import StorageError
-from capri.store.codec import BytesCodec, packed, unpacked
+from capri.store.codec import BytesCodec
 from capri.store.maintenance import forget_user
 from capri.store.repository import Forgotten, Repository
 from capri.store.rollback import (

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from capri.store.memory import MemoryUnit
     from capri.store.transaction import Transaction
 
-VERSION = 5
+VERSION = 6
 VERSION_TABLE = "capri_schema"
 _TEXT = (files("capri.store") / "sql" / "schema.sql").read_text()
 _WRITERS = "writers"  # SQLite has one writer and needs no such table
