@@ -17,7 +17,7 @@ from capri.epoch.plan import Notice
 from capri.epoch.problem import Problem
 from capri.features import Basis, Span
 from capri.kernels import sharing_one_scale
-from capri.learners.belief import PRIOR_SCALES, Belief, Believed, Normal, Told
+from capri.learners.belief import PRIOR_SCALES, Belief, Believed, Told
 from capri.learners.boundary import public_pairs
 from capri.learners.fit import (
     FALSE_ALARMS,
@@ -394,7 +394,7 @@ class Watch:
         told: Sequence[Told],
         *,
         before: Belief,
-        expected: Normal,
+        expected: Believed,
         belief: Belief,
         state: Believed,
         overdispersion: Overdispersion,
