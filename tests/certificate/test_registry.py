@@ -44,14 +44,15 @@ def test_devices_and_totals_are_told() -> None:
 
 
 def test_the_total_of_a_population_is_in_the_entry(tmp_path: Path) -> None:
-    with capri.OrganisationLedger(f"sqlite:///{tmp_path}/l.db", organisation="Ada") as ledger:
+    url = f"sqlite:///{tmp_path}/l.db"
+    with capri.OrganisationLedger(url, organisation="Ada's Clinic") as ledger:
         ledger.add_population("patients", capri.Budget(3.0, 1e-5), period="year")
         place = {"ledger": ledger, "population": "patients", "budget": capri.Budget(1.0, 1e-6)}
         with policy(f"sqlite:///{tmp_path}/p.db", **place) as opened:
             entry = registry_entry(opened.certificate(declaration=DECLARED), **PLACE)
     said = entry["deployment"]["accounting"]["composition"]
     assert "'patients': (3, 1e-05)-differential privacy in 20" in said
-    assert "1 sources have reserved (1, 1e-06)" in said
+    assert "(1, 1e-06)-differential privacy is reserved by 1 of its policies" in said
 
 
 def test_what_the_registry_does_not_know_is_refused() -> None:

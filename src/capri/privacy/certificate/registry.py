@@ -128,8 +128,8 @@ def _total(told: Certificate) -> str:
     when = "" if total["period"] is None else f" in {total['period']}"
     return (
         f"Population {total['population']!r}: {promise(total['promised'])}{when} over all that is "
-        f"done with it, of which {total['sources']} sources have reserved "
-        f"{promise(total['reserved'])} ({total['account']} composition)"
+        f"done with it, of which {promise(total['reserved'])} is reserved by {total['sources']} "
+        f"of its policies, fits and fleets ({total['account']} composition)"
     )
 
 
