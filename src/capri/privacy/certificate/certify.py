@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import lru_cache
 from math import log
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from capri.checks import is_number
 from capri.errors import BudgetError, ConfigurationError, warn_of_leak
@@ -16,9 +16,12 @@ from capri.privacy.budget import Budget, PrivacyModel, UserLimit
 from capri.privacy.certificate.beliefs import belief_table, in_words, likely
 from capri.privacy.certificate.document import Certificate, Declaration, filled, words
 from capri.privacy.layout import MECHANISMS, Norm
-from capri.privacy.ledger import LEARNING, Ledger, PriorEvent, Reserved
+from capri.privacy.ledger import LEARNING, Ledger, PriorEvent
 from capri.privacy.shuffle import Shuffle
 from capri.version import version_of
+
+if TYPE_CHECKING:
+    from capri.store.reservation import Reservation
 
 # The libraries that noise and its account rest on.
 _NOISE = ("opendp", "dp-accounting", "numpy", "scipy")
@@ -139,7 +142,7 @@ def certify_devices(
     digests: dict[str, Any] | None = None,
     prior: PriorEvent | None = None,
     shuffle: Shuffle | None = None,
-    reservation: Reserved | None = None,
+    reservation: "Reservation | None" = None,
 ) -> Certificate:
     """State what every user of a :class:`LocalClient` is promised.
 
@@ -298,7 +301,7 @@ def _worded(kinds: Sequence[str], **values: Any) -> dict[str, Any]:
     }
 
 
-def in_total(reservation: Reserved | None) -> dict[str, Any] | None:
+def in_total(reservation: "Reservation | None") -> dict[str, Any] | None:
     """What the population was promised over all that is done with it; None without a ledger."""
     return None if reservation is None else reservation.standing()
 
