@@ -7,6 +7,8 @@ import numpy as np
 
 import capri
 from capri.epoch.storage import read_policy_file
+from capri.privacy.layout import Norm
+from capri.privacy.ledger import ReleaseEvent
 from epochs_inside import epochs_inside
 
 CONTEXTS = np.array([[0.0], [0.3], [0.6], [1.0]])
@@ -76,3 +78,11 @@ def snapshot(policy: capri.Capri, folder: Path) -> tuple[dict[str, Any], dict[st
         name: str((array.dtype, array.shape)).encode() + array.tobytes()
         for name, array in (public | sums).items()
     }
+
+
+def dp_event(event: ReleaseEvent) -> Any:
+    """An event as dp-accounting knows it, for an independent account."""
+    from dp_accounting import GaussianDpEvent, LaplaceDpEvent
+
+    kind = LaplaceDpEvent if event.norm is Norm.L1 else GaussianDpEvent
+    return kind(noise_multiplier=1 / event.mu)

@@ -74,7 +74,7 @@ def released_in(url: str, kernel: Kernel) -> tuple[Released, ...]:
             plan=planned,
             vector=arrays["vector"],
             event=None if event is None else ReleaseEvent(**event),
-            segments=tuple(segment_from_state(*state, kernel, planned) for _, state in mine),
+            segments=tuple(segment_from_state(*state, planned) for _, state in mine),
             counts=tuple(values["counts"]),
         )
         found.append(Released(release, tuple(int(first) for first, _ in mine)))

@@ -112,12 +112,7 @@ class Function(ABC):
 
 
 class Span(ABC):
-    """Finitely many functions of pairs: ``v(w) = T^T rows(w)``."""
-
-    @property
-    @abstractmethod
-    def matrix(self) -> FloatArray:
-        """``T``."""
+    """Finitely many functions of pairs: ``v(w) = T^T rows(w)``, with ``T`` the identity or not."""
 
     @property
     @abstractmethod
@@ -131,19 +126,19 @@ class Span(ABC):
 
     def on_rows(self, shape: FloatArray) -> FloatArray:
         """``T A``: what is to be multiplied by coordinates, for rows."""
-        return np.ascontiguousarray(self.matrix @ shape)
+        return np.ascontiguousarray(shape)
 
     @abstractmethod
     def rows(self, pairs: FloatArray) -> FloatArray:
         """The rows that coordinates are made of, for pairs of any leading shape."""
 
-    @abstractmethod
     def coordinates(self, pairs: FloatArray) -> FloatArray:
         """``v(w)`` for pairs of any leading shape.
 
         Pairs given as ``(contexts, actions, d)`` are multiplied one context at a time: BLAS rounds
         a product by its size, and what one context gets must not depend on those beside it.
         """
+        return self.rows(pairs)
 
     @abstractmethod
     def values(self, pairs: FloatArray, coefficients: FloatArray) -> FloatArray:
@@ -161,17 +156,39 @@ class Span(ABC):
     ) -> tuple[FloatArray, FloatArray]:
         """Public pairs ``(contexts[row], action)`` and their coordinates."""
 
-    @abstractmethod
     def residual(self, pairs: FloatArray, coordinates: FloatArray) -> FloatArray:
-        """What the coordinates leave out of each pair, as a variance."""
+        """What the coordinates leave out of each pair, as a variance.
 
-    @abstractmethod
-    def weighted(self, weights: FloatArray) -> Function:
+        0 where that is part of what rewards do not tell, and measured as noise.
+        """
+        return np.zeros(coordinates.shape[:-1])
+
+    def evaluated(self, pairs: FloatArray, weights: FloatArray) -> FloatArray:
+        """``rows(w)^T weights`` of pairs of any leading shape, each by itself."""
+        flat = self.rows(pairs)
+        # einsum instead of BLAS, which rounds a row differently in batches of different sizes.
+        values = np.einsum("ij,j->i", flat.reshape(-1, flat.shape[-1]), weights)
+        return np.asarray(values.reshape(pairs.shape[:-1]))
+
+    def weighted(self, weights: FloatArray) -> "SpanFunction":
         """``rows(w)^T weights``."""
+        return SpanFunction(self, weights)
 
-    @abstractmethod
-    def function(self, coefficients: FloatArray) -> Function:
+    def function(self, coefficients: FloatArray) -> "SpanFunction":
         """``v(w)^T coefficients``."""
+        return self.weighted(self.on_rows(coefficients))
+
+
+@dataclass(frozen=True, eq=False)
+class SpanFunction(Function):
+    """``rows(w)^T weights``."""
+
+    basis: Span
+    weights: FloatArray
+
+    def __call__(self, pairs: FloatArray) -> FloatArray:
+        """Evaluate on pairs of any leading shape; a value does not depend on its neighbours."""
+        return self.basis.evaluated(pairs, self.weights)
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,11 +205,6 @@ class Basis(Span):
     settle: Settle = as_they_are
 
     @property
-    def matrix(self) -> FloatArray:
-        """``T``."""
-        return self.transform
-
-    @property
     def rank(self) -> int:
         """Number of coordinates."""
         return int(self.transform.shape[1])
@@ -201,6 +213,10 @@ class Basis(Span):
     def columns(self) -> int:
         """Those of the pivots."""
         return int(self.pivots.shape[1])
+
+    def on_rows(self, shape: FloatArray) -> FloatArray:
+        """``T A``."""
+        return np.ascontiguousarray(self.transform @ shape)
 
     def rows(self, pairs: FloatArray) -> FloatArray:
         """``k_pivots(w)`` for pairs of any leading shape."""
@@ -224,14 +240,6 @@ class Basis(Span):
         for part in context_chunks(len(pairs), 1):
             features[part] = self.coordinates(pairs[part])
         return pairs, features
-
-    def weighted(self, weights: FloatArray) -> "Predictor":
-        """``k_pivots(w)^T weights``."""
-        return Predictor(self.kernel, self.pivots, weights)
-
-    def function(self, coefficients: FloatArray) -> "Predictor":
-        """``v(w)^T coefficients``."""
-        return self.weighted(self.transform @ coefficients)
 
     def residual(self, pairs: FloatArray, coordinates: FloatArray) -> FloatArray:
         """``k(w, w) - |v(w)|^2 >= 0``: the part of ``phi(w)`` outside the span."""

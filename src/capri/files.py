@@ -306,19 +306,6 @@ class Given:
             raise self.error(f"{key} must be {allowed}, got {value!r}", key)
         return float(value)
 
-    def several(
-        self, key: str, default: Any, check: Callable[[Any], bool], allowed: str
-    ) -> list[Any]:
-        """One value or a list of different ones, each of which passes a check."""
-        value = self.take(key, default)
-        values = list(value) if isinstance(value, list | tuple | range) else [value]
-        for each in values:
-            if not _is_number(each) or not check(each):
-                raise self.error(f"{key} must be {allowed}, got {each!r}", key)
-        if not values or len(set(values)) < len(values):
-            raise self.error(f"{key} must be different numbers, at least one, got {value!r}", key)
-        return values
-
     def tables(self, key: str) -> "list[Given]":
         """The tables of an array, at least one."""
         value = self.take(key)

@@ -48,7 +48,7 @@ class CellFeatures(ProjectedFeatures):
     @cached_property
     def to_whitened(self) -> FloatArray:
         """``T P``: from the rows of the basis to ``z``."""
-        return np.ascontiguousarray(self.basis.matrix @ self.directions)
+        return self.basis.on_rows(self.directions)
 
     @cached_property
     def _halves(self) -> FloatArray:

@@ -239,9 +239,10 @@ def test_expected_design_is_the_mean_over_the_law_worked_out_pair_by_pair(
     np.testing.assert_allclose(
         rehearsed.design.observation.covariance, covariance, rtol=1e-8, atol=1e-8
     )
-    assert rehearsed.design.signal_variance == pytest.approx(mean_square, rel=1e-9)
+    total = mean_square + rehearsed.noise_variance
+    assert rehearsed.design.residual_variance == pytest.approx(total, rel=1e-9)
     # B_r is clip_scale predicted standard deviations of a residual.
-    expected = 6.0 * sqrt(mean_square + rehearsed.noise_variance)
+    expected = 6.0 * sqrt(total)
     assert rehearsed.plan.value_bound == pytest.approx(expected, rel=1e-9)
 
 

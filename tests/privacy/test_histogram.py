@@ -9,6 +9,7 @@ from math import log, sqrt
 import numpy as np
 import pytest
 
+from builders import dp_event
 from capri.arrays import IntArray
 from capri.epoch.storage import layout_from_state, layout_state
 from capri.errors import BudgetError, ConfigurationError
@@ -364,5 +365,5 @@ def test_accountant_agrees_on_a_pure_event() -> None:
 
     laplace, _ = events(Budget(0.7))
     accountant = pld_privacy_accountant.PLDAccountant(value_discretization_interval=1e-4)
-    accountant.compose(laplace.to_dp_event())
+    accountant.compose(dp_event(laplace))
     assert accountant.get_epsilon(1e-15) == pytest.approx(0.7, abs=2e-4)

@@ -14,7 +14,7 @@ import pytest
 from dp_accounting.pld import PLDAccountant
 
 import capri
-from builders import BUDGET, play_epoch, small_policy
+from builders import BUDGET, dp_event, play_epoch, small_policy
 from capri.epoch.storage import read_policy_file, write_policy_file
 from capri.errors import BudgetError
 from capri.privacy.budget import UserLimit
@@ -235,7 +235,7 @@ def test_parallel_composition_costs_the_dearest_epoch(epsilon: float) -> None:
     assert book.spent.epsilon == pytest.approx(epsilon, abs=1e-6)
     assert book.spent.epsilon <= epsilon
     for past in book.events:
-        reported = pld_epsilon([past.to_dp_event()], budget.delta)
+        reported = pld_epsilon([dp_event(past)], budget.delta)
         assert book.spent_in(past.epoch).epsilon == pytest.approx(reported, abs=1e-3)
     assert book.spent_in(6).epsilon == 0.0
 
@@ -258,7 +258,7 @@ def test_composition_agrees_with_the_accountant(total: int, epsilon: float) -> N
         if epoch not in (1, 2, total):
             continue
         spent = book.spent_by("ann")
-        reported = pld_epsilon([past.to_dp_event() for past in book.events], budget.delta)
+        reported = pld_epsilon([dp_event(past) for past in book.events], budget.delta)
         assert spent.epsilon == pytest.approx(reported, abs=1e-3)
     assert spent.epsilon == pytest.approx(epsilon, abs=1e-3)
     assert spent.epsilon <= budget.epsilon
@@ -280,7 +280,7 @@ def test_same_epoch_is_group_privacy_in_the_joint_model() -> None:
         reported = pld_epsilon([gaussian] * times, 1e-5)
         assert book.spent_by("ann").epsilon == pytest.approx(reported, abs=1e-3)
         assert book.spent_by("bob").epsilon == pytest.approx(
-            pld_epsilon([single.to_dp_event()], 1e-5), abs=1e-3
+            pld_epsilon([dp_event(single)], 1e-5), abs=1e-3
         )
         assert book.spent_by("ann").epsilon > 1.2 * book.spent_by("bob").epsilon
 
@@ -365,7 +365,7 @@ def test_events_are_those_of_the_plan(model: str, calibration: str) -> None:
         assert past.noise_scale == record.noise_scale
         assert past.model == model
         assert past.calibration == calibration
-        reported = pld_epsilon([past.to_dp_event()], 1e-5)
+        reported = pld_epsilon([dp_event(past)], 1e-5)
         assert reported <= 1.0 + 1e-6
         if calibration == "analytic":
             assert reported >= 1.0 - 1e-3

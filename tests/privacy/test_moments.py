@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from builders import dp_event
 from capri.errors import BudgetError
 from capri.privacy.budget import Budget
 from capri.privacy.calibration import NOISE_UNITS
@@ -126,7 +127,7 @@ def test_independent_account_agrees() -> None:
     ledger = Ledger(BUDGET)
     release(grid, ledger=ledger)
     accountant = PLDAccountant()
-    accountant.compose(ledger.events[0].to_dp_event())
+    accountant.compose(dp_event(ledger.events[0]))
     assert accountant.get_epsilon(1e-5) == pytest.approx(1.0, rel=0.01)
 
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from builders import dp_event
 from capri.arrays import FloatArray, IntArray
 from capri.errors import BudgetError, ConfigurationError
 from capri.privacy.budget import Budget
@@ -269,7 +270,7 @@ def test_gate_states_the_exact_cost_and_refuses_less_noise() -> None:
     assert event.rank == grid.coordinates == 4 + 4 + 10 + 3
     assert ledger.spent.epsilon <= BUDGET.epsilon
     assert ledger.spent.epsilon == pytest.approx(BUDGET.epsilon, rel=1e-6)
-    assert event.to_dp_event().noise_multiplier == pytest.approx(1 / event.mu)
+    assert dp_event(event).noise_multiplier == pytest.approx(1 / event.mu)
     # 20 standard deviations: chance of a false alarm below 1e-80.
     apart = vector - grid.numbers(secret)
     assert (np.abs(apart) < 20 * grid.deviations).all()

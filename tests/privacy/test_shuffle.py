@@ -10,8 +10,9 @@ from scipy.special import gammaln
 
 from capri.errors import ConfigurationError
 from capri.privacy.budget import Budget
-from capri.privacy.shuffle import Shuffle, blanket_delta, central_epsilon, clones_delta
+from capri.privacy.shuffle import Shuffle, blanket_delta, central_epsilon
 from capri.privacy.sphere import COIN, Sphere, sphere
+from capri_lab.clones import clones_delta, clones_epsilon
 
 
 def small(candidates: int, near: int, share: float) -> Sphere:
@@ -185,7 +186,7 @@ def test_values_at_delta_one_in_a_million(
     local: float, reports: int, clones: float, blanket: float
 ) -> None:
     """50 coordinates; computed apart from this code, to three digits. Never below, hardly above."""
-    assert central_epsilon(local, reports, 1e-6) == pytest.approx(clones, rel=4e-3)
+    assert clones_epsilon(local, reports, 1e-6) == pytest.approx(clones, rel=4e-3)
     found = central_epsilon(sphere(local, 50), reports, 1e-6)
     assert blanket * (1 - 0.013) <= found <= blanket * 1.03
 
@@ -218,8 +219,8 @@ def test_the_local_epsilon_of_a_central_one() -> None:
 
 def test_public_mistakes_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="reports"):
-        central_epsilon(1.0, 0, 1e-6)
+        central_epsilon(sphere(1.0, 5), 0, 1e-6)
     with pytest.raises(ConfigurationError, match="delta"):
-        central_epsilon(1.0, 10, 0.0)
+        central_epsilon(sphere(1.0, 5), 10, 0.0)
     with pytest.raises(ConfigurationError, match="local epsilon"):
-        central_epsilon(-1.0, 10, 1e-6)
+        clones_epsilon(-1.0, 10, 1e-6)

@@ -31,6 +31,7 @@ from capri.privacy.shuffle import Shuffle
 from capri.privacy.sphere import COIN, Sphere
 from capri.privacy.vector import VectorLayout
 from capri.store.reservation import Reservation
+from capri_lab import clones
 
 Patch = pytest.MonkeyPatch
 Change = Callable[..., None]
@@ -554,7 +555,7 @@ SHUFFLING = {
     ),
     ("shuffling", 3, "twice as many reports"): Plant(
         method(
-            shuffle,
+            clones,
             "clones_delta",
             lambda honest: lambda local, reports, epsilon: honest(local, 2 * reports, epsilon),
         )

@@ -7,6 +7,7 @@ import pytest
 from dp_accounting.pld import PLDAccountant
 
 import capri
+from builders import dp_event
 from capri.privacy.calibration import analytic_multiplier
 from capri.privacy.gate import Gate, noise_source
 from capri.regression.engine import FitEngine
@@ -43,7 +44,7 @@ def test_every_stage_is_over_all_rows_and_all_of_them_cost_the_budget(
     # dp-accounting composes the same events by themselves.
     accountant = PLDAccountant(value_discretization_interval=1e-4)
     for event in events:
-        accountant.compose(event.to_dp_event())
+        accountant.compose(dp_event(event))
     assert accountant.get_epsilon(1e-5) == pytest.approx(1.0, abs=2e-3)
 
 

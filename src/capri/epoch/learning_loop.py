@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import partial
 from threading import RLock
 from time import perf_counter
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -41,7 +41,13 @@ from capri.kernels import Kernel
 from capri.privacy.budget import Budget
 from capri.privacy.certificate import Certificate, Declaration
 from capri.spaces import Actions, Contexts, FixedActions, as_contexts
+from capri.streams import Streams
 
+if TYPE_CHECKING:
+    from capri.local.state import BundleDraws
+
+# Where public draws come from.
+Draws: TypeAlias = "Streams | BundleDraws"
 ReleaseFunction = Callable[[EpochRecord], object]
 
 _LOG = logging.getLogger("capri.hooks")
@@ -103,19 +109,11 @@ class Hooks:
         return partial(Hooks, aloud=self._aloud, said=tuple(self._said)), (self._told,)
 
 
-class PublicDraws(Protocol):
-    """Where public draws come from."""
-
-    @property
-    def public(self) -> np.random.Generator:
-        """Draws that anyone may see."""
-
-
 class LearningLoop:
     """Epoch after epoch of one learner."""
 
     def __init__(
-        self, schedule: Schedule, learner: Learner, draws: PublicDraws, *, timed: bool
+        self, schedule: Schedule, learner: Learner, draws: "Draws", *, timed: bool
     ) -> None:
         """``timed``: records say how long an epoch took. A clock near private data tells of it."""
         self.learner = learner
@@ -129,7 +127,7 @@ class LearningLoop:
         self._plan_seconds = 0.0
         self.hooks.warn(learner.notices)
 
-    def branch(self, draws: "PublicDraws | None" = None) -> "LearningLoop":
+    def branch(self, draws: "Draws | None" = None) -> "LearningLoop":
         """The learning from here on, apart, with these draws: nobody is told of what comes of it.
 
         Learners replace what they know, piece by piece, and never write into it: a shallow copy

@@ -117,12 +117,6 @@ class Operation:
         """Plain values."""
         return {"kind": self.kind, "made": self.made, **self.record}
 
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "Operation":
-        """The inverse of :meth:`to_dict`."""
-        record = {name: each for name, each in values.items() if name not in ("kind", "made")}
-        return cls(values["kind"], values["made"], record)
-
     def __str__(self) -> str:
         said = ", ".join(f"{name}={value!r}" for name, value in sorted(self.record.items()))
         return f"{self.time:%Y-%m-%d %H:%M:%S} {self.kind} {said}"

@@ -24,7 +24,6 @@ from capri.features import (
     Basis,
     Function,
     LowRankFeatures,
-    Predictor,
     ProjectedFeatures,
     Span,
 )
@@ -320,7 +319,7 @@ def plan_from_state(values: dict[str, Any], arrays: Arrays, kernel: Kernel) -> E
         )
     baseline = None
     if values["baseline"]:
-        baseline = function_from_state(below("plan.baseline", arrays), kernel, features)
+        baseline = function_from_state(below("plan.baseline", arrays), features)
     return EpochPlan(
         epoch=values["epoch"],
         length=values["length"],
@@ -387,26 +386,21 @@ def segment_state(segment: Segment) -> tuple[dict[str, Any], Arrays]:
     return values, named(f"segment.{segment.number}", function_state(segment.baseline))
 
 
-def segment_from_state(
-    values: dict[str, Any], arrays: Arrays, kernel: Kernel, plan: EpochPlan
-) -> Segment:
+def segment_from_state(values: dict[str, Any], arrays: Arrays, plan: EpochPlan) -> Segment:
     """The inverse of :func:`segment_state`, for a segment of this plan."""
     baseline, own = None, below(f"segment.{values['number']}", arrays)
     if values["baseline"]:
-        baseline = function_from_state(own, kernel, plan.features)
+        baseline = function_from_state(own, plan.features)
     return Segment(number=values["number"], value_bound=values["value_bound"], baseline=baseline)
 
 
 def function_state(function: Function) -> Arrays:
-    """A baseline as arrays; of products, what they are products of is stored with the features."""
-    points = {"points": function.points} if isinstance(function, Predictor) else {}
-    return {**points, "weights": function.weights}
+    """A baseline as arrays; what it is made of is stored with the features."""
+    return {"weights": function.weights}
 
 
-def function_from_state(arrays: Arrays, kernel: Kernel, features: ProjectedFeatures) -> Function:
+def function_from_state(arrays: Arrays, features: ProjectedFeatures) -> Function:
     """The inverse of :func:`function_state`, for the features that it was planned with."""
-    if "points" in arrays:
-        return Predictor(kernel, arrays["points"], arrays["weights"])
     assert isinstance(features, LowRankFeatures | CellFeatures | ArmFeatures)
     return features.basis.weighted(arrays["weights"])
 

@@ -4,21 +4,19 @@ Devices load this, with NumPy alone: :mod:`capri.family.evidence`, which needs S
 by its own name.
 """
 
-from capri.family.arms import ArmBasis, ArmFeatures, ArmFunction
-from capri.family.basis import ProductBasis, ProductFunction
+from capri.family.arms import ArmBasis, ArmFeatures
+from capri.family.basis import ProductBasis
 from capri.family.factor import Candidates, Factor
 from capri.family.family import Family, Part, arms_of, family_of
 
 __all__ = [
     "ArmBasis",
     "ArmFeatures",
-    "ArmFunction",
     "Candidates",
     "Factor",
     "Family",
     "Part",
     "ProductBasis",
-    "ProductFunction",
     "arms_of",
     "family_of",
 ]

@@ -15,7 +15,7 @@ import numpy as np
 from capri.arrays import FloatArray, IntArray
 from capri.errors import ConfigurationError
 from capri.family.factor import Factor
-from capri.features import Function, ProjectedFeatures, Span, row_by_row
+from capri.features import ProjectedFeatures, Span, row_by_row
 from capri.spaces import Actions
 
 
@@ -45,11 +45,6 @@ class ArmBasis(Span):
         """Coordinates of all arms."""
         return self.arms * self.width
 
-    @cached_property
-    def matrix(self) -> FloatArray:
-        """The rows are the coordinates already."""
-        return np.eye(self.rank)
-
     def split(self, pairs: FloatArray) -> tuple[FloatArray, IntArray]:
         """``u(c)`` and the number of the arm, for each row by itself."""
         columns = self.context.columns
@@ -61,10 +56,6 @@ class ArmBasis(Span):
         found = np.zeros((len(u), self.arms, self.width))
         found[np.arange(len(u)), arm] = u
         return found.reshape(*pairs.shape[:-1], self.rank)
-
-    def coordinates(self, pairs: FloatArray) -> FloatArray:
-        """The same as :meth:`rows`."""
-        return self.rows(pairs)
 
     def played(
         self, actions: Actions, contexts: FloatArray, row: IntArray, action: IntArray
@@ -96,17 +87,16 @@ class ArmBasis(Span):
             found = self._memory["blocks"] = weights, np.concatenate(blocks, axis=1)
         return found[1]
 
-    def residual(self, pairs: FloatArray, coordinates: FloatArray) -> FloatArray:
-        """0: what is left out is part of what rewards do not tell, and measured as noise."""
-        return np.zeros(coordinates.shape[:-1])
-
-    def function(self, coefficients: FloatArray) -> "ArmFunction":
-        """``v(w)^T coefficients``."""
-        return ArmFunction(self, coefficients)
-
-    def weighted(self, weights: FloatArray) -> "ArmFunction":
-        """The same: rows are coordinates."""
-        return ArmFunction(self, weights)
+    def evaluated(self, pairs: FloatArray, weights: FloatArray) -> FloatArray:
+        """``u(c)^T weights_a``."""
+        flat, columns = pairs.reshape(-1, pairs.shape[-1]), self.context.columns
+        if pairs.ndim == 3:  # all arms of each context: its features are needed once
+            u = np.repeat(self.context(pairs[:, 0, :columns]), pairs.shape[1], axis=0)
+            arm = flat[:, columns:].argmax(axis=1)
+        else:
+            u, arm = self.split(flat)
+        blocks = weights.reshape(self.arms, self.width)
+        return np.asarray(np.einsum("ij,ij->i", u, blocks[arm]).reshape(pairs.shape[:-1]))
 
     def state(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
         """As JSON values and arrays."""
@@ -124,25 +114,6 @@ class ArmBasis(Span):
         }
         context = Factor.from_state(values["context"], own)
         return cls(context, arrays["offered"].astype(np.int64), int(values["arms"]))
-
-
-@dataclass(frozen=True, eq=False)
-class ArmFunction(Function):
-    """``f(c, a) = u(c)^T weights_a``."""
-
-    basis: ArmBasis
-    weights: FloatArray
-
-    def __call__(self, pairs: FloatArray) -> FloatArray:
-        """Evaluate on pairs of any leading shape; a value does not depend on its neighbours."""
-        flat, columns = pairs.reshape(-1, pairs.shape[-1]), self.basis.context.columns
-        if pairs.ndim == 3:  # all arms of each context: its features are needed once
-            u = np.repeat(self.basis.context(pairs[:, 0, :columns]), pairs.shape[1], axis=0)
-            arm = flat[:, columns:].argmax(axis=1)
-        else:
-            u, arm = self.basis.split(flat)
-        blocks = self.weights.reshape(self.basis.arms, self.basis.width)
-        return np.asarray(np.einsum("ij,ij->i", u, blocks[arm]).reshape(pairs.shape[:-1]))
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,14 +1,13 @@
 """Products of features of contexts and of actions, as a basis like any other."""
 
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from capri.arrays import FloatArray, IntArray
 from capri.family.factor import Factor
-from capri.features import Function, Settle, Span, as_they_are, row_by_row
+from capri.features import Settle, Span, as_they_are, row_by_row
 from capri.spaces import Actions, FixedActions
 
 
@@ -40,15 +39,6 @@ class ProductBasis(Span):
         """Those of a context and of an action."""
         return self.context.columns + self.action.columns
 
-    @cached_property
-    def matrix(self) -> FloatArray:
-        """The rows are the coordinates already."""
-        return np.eye(self.rank)
-
-    def on_rows(self, shape: FloatArray) -> FloatArray:
-        """The same: ``T`` is the identity."""
-        return np.ascontiguousarray(shape)
-
     def rows(self, pairs: FloatArray) -> FloatArray:
         """``v(w)`` for pairs of any leading shape, each pair by itself."""
         flat = pairs.reshape(-1, pairs.shape[-1])
@@ -59,10 +49,6 @@ class ProductBasis(Span):
             u = self.context(flat[:, :columns])
         found = self._products(u, self.action(flat[:, columns:]))
         return found.reshape(*pairs.shape[:-1], self.rank)
-
-    def coordinates(self, pairs: FloatArray) -> FloatArray:
-        """The same as :meth:`rows`."""
-        return self.rows(pairs)
 
     def played(
         self, actions: Actions, contexts: FloatArray, row: IntArray, action: IntArray
@@ -99,18 +85,6 @@ class ProductBasis(Span):
         assert self.table is not None
         found = row_by_row(self.context(contexts), self._brackets(weights))
         return found.reshape(len(contexts), len(self.table), weights.shape[1])
-
-    def residual(self, pairs: FloatArray, coordinates: FloatArray) -> FloatArray:
-        """0: what is left out is part of what rewards do not tell, and measured as noise."""
-        return np.zeros(coordinates.shape[:-1])
-
-    def function(self, coefficients: FloatArray) -> "ProductFunction":
-        """``v(w)^T coefficients``."""
-        return ProductFunction(self, coefficients)
-
-    def weighted(self, weights: FloatArray) -> "ProductFunction":
-        """The same: rows are coordinates."""
-        return ProductFunction(self, weights)
 
     def state(self) -> tuple[dict[str, Any], dict[str, FloatArray]]:
         """As JSON values and arrays."""
@@ -166,16 +140,3 @@ class ProductBasis(Span):
         full = np.zeros((self.context.width, self.action.width, weights.shape[1]))
         full[self.left, self.right] = weights
         return self.settle(np.asarray(np.matmul(self.table, full).reshape(len(full), -1)))
-
-
-@dataclass(frozen=True, eq=False)
-class ProductFunction(Function):
-    """``f(w) = v(w)^T weights``."""
-
-    basis: ProductBasis
-    weights: FloatArray
-
-    def __call__(self, pairs: FloatArray) -> FloatArray:
-        """Evaluate on pairs of any leading shape; a value does not depend on its neighbours."""
-        flat = self.basis.rows(pairs).reshape(-1, self.basis.rank)
-        return np.asarray(np.einsum("ij,j->i", flat, self.weights).reshape(pairs.shape[:-1]))

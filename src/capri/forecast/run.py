@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import inf, isfinite, nan, sqrt
 from numbers import Real
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -27,11 +27,17 @@ from capri.errors import ConfigurationError
 from capri.forecast.functions import KNOWN, RandomFunctions
 from capri.forecast.result import ExpectedEpoch, ExpectedRegret, Forecast, KernelCost
 from capri.learners.options import PracticalOptions
-from capri.learners.presets import Options, checked_horizon
+from capri.learners.presets import checked_horizon
 from capri.privacy.budget import Budget, PrivacyModel
 from capri.privacy.layout import Norm
 from capri.simulation import ClosesEpochs, SimulationResult, simulate
 
+if TYPE_CHECKING:
+    from capri.joint.asking import Asking
+    from capri.local.simulator import DeviceSimulator
+
+# A policy whose configuration can be played again.
+Forecastable: TypeAlias = "Asking | DeviceSimulator"
 # Points per curve of a run that is read off at several horizons.
 _CURVE_POINTS = 40
 # Kernels differ most while little is known: longer runs would cost more time than they tell.
@@ -39,25 +45,6 @@ _LONGEST_COMPARISON = 10_000
 
 # Called with the rounds played so far and the rounds of all runs together.
 Progress = Callable[[int, int], None]
-
-
-class Forecastable(Protocol):
-    """A policy whose configuration can be played again; see :class:`capri.Capri`."""
-
-    @property
-    def problem(self) -> Problem:
-        """What it was built for."""
-
-    @property
-    def preset(self) -> str:
-        """The preset it was built from."""
-
-    @property
-    def options(self) -> Options:
-        """The choices of its preset."""
-
-    def again(self, **changes: Any) -> Any:
-        """A fresh policy of the same configuration."""
 
 
 def forecast(

@@ -280,7 +280,7 @@ class PublicState:
         if found is None:
             kept = self.repository.value("segments", "segment", epoch=epoch, number=number)
             values, arrays = self.repository.codec.unpack(kept)
-            found = segment_from_state(values, arrays, self.problem.kernel, self.plan(epoch))
+            found = segment_from_state(values, arrays, self.plan(epoch))
             self._segments[epoch, number] = found
         return found
 

@@ -21,7 +21,7 @@ from capri.learners.context_law import ContextLaw
 from capri.learners.draws import coordinate_deviation
 from capri.learners.messages import Question, water_filling
 from capri.learners.moment_design import Coordinates, layout_for, loudest, projection_for
-from capri.learners.segments import BlockPart, ContextWeights, Estimated, Stage, keeps
+from capri.learners.segments import BlockPart, Estimated, Stage, keeps
 from capri.privacy.histogram import HistogramLayout, histogram_layout
 from capri.privacy.layout import Norm
 from capri.privacy.products import ProductLayout
@@ -112,7 +112,7 @@ class PlayedArms:
         """The same would be found again: whether it is small enough to keep."""
         return keeps(self.u.size + self.chance.size)
 
-    def support(self, law: ContextWeights) -> ArmSupport:
+    def support(self, law: ContextLaw) -> ArmSupport:
         """With the probabilities of contexts under a law."""
         weights = np.concatenate(law.weights(self.contexts, self.weights))
         return ArmSupport(self.rows, self.u, weights[: len(self.u), None] * self.chance)

@@ -28,7 +28,7 @@ from scipy.optimize import minimize
 from capri.arrays import FloatArray
 from capri.family import Candidates
 from capri.family.family import ACTION, CONSTANT, CONTEXT, INTERACTION
-from capri.learners.belief import PRIOR_SECOND_MOMENT, Belief, CoefficientPrior
+from capri.learners.belief import PRIOR_SECOND_MOMENT, Belief, Believed
 from capri.learners.boundary import INTERCEPT_DEVIATION, room_of, size_reach
 
 
@@ -46,6 +46,7 @@ class ArmPosterior:
     evidence: float = 0.0
     doubt: int = 0  # as in Posterior
     scale: float = 1.0  # the evidence weighs candidates instead
+    reach: float = 1.0
 
     def squares(
         self, spread: FloatArray, image: FloatArray, constant: float
@@ -163,7 +164,7 @@ _LEAST = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
-class ArmPrior(CoefficientPrior):
+class ArmPrior:
     """Candidates for the common part and for the own part of every arm."""
 
     candidates: Candidates
@@ -197,8 +198,9 @@ class ArmPrior(CoefficientPrior):
         found = np.tensordot(t, self.parts, 1) + least * eye
         return found[0], found[1]
 
-    def root(self, state: ArmPosterior) -> FloatArray:
+    def root(self, state: Believed) -> FloatArray:
         """Of the prior of every arm, under the weights of the posterior."""
+        assert state.weights is not None
         root = np.linalg.cholesky(sum(self.covariances(state.weights)))
         return np.broadcast_to(root, (len(state.mean), *root.shape))
 
@@ -207,8 +209,9 @@ class ArmPrior(CoefficientPrior):
         expected = np.diag(sum(self.covariances(self.expected)))
         return np.asarray(PRIOR_SECOND_MOMENT * scale**2 * expected / expected.sum())
 
-    def variance(self, state: ArmPosterior) -> FloatArray:
+    def variance(self, state: Believed) -> FloatArray:
         """Of an arm's coefficients, under the weights of the posterior."""
+        assert state.weights is not None
         return np.diag(sum(self.covariances(state.weights)))
 
     def again(self, belief: Belief, weights: FloatArray | None) -> ArmPosterior:
@@ -217,7 +220,7 @@ class ArmPrior(CoefficientPrior):
         found = solve(belief.information, belief.vector, *self.covariances(x))
         return ArmPosterior(mean=found.mean, own=found.own, carried=found.carried, weights=x)
 
-    def infer(self, belief: Belief, near: ArmPosterior | None = None) -> ArmPosterior:
+    def infer(self, belief: Belief, near: "Believed | None" = None) -> ArmPosterior:
         """Under the weights of largest evidence; ``near``: the posterior before, to start at.
 
         Within what the releases leave room for (learners/boundary.py).
@@ -231,10 +234,10 @@ class ArmPrior(CoefficientPrior):
             reach = min(reach, room_of(float(level.mean()), deviation, self.intercept_bound))
         return (self if reach == self.reach else replace(self, reach=reach))._found(belief, near)
 
-    def _found(self, belief: Belief, near: ArmPosterior | None) -> ArmPosterior:
+    def _found(self, belief: Belief, near: "Believed | None") -> ArmPosterior:
         weights, evidence = self.expected, 0.0
         if belief.epochs and belief.information.any():
-            start = weights if near is None else near.weights
+            start = weights if near is None or near.weights is None else near.weights
             weights, evidence = self._preferred(belief, start)
         return replace(self.again(belief, weights), evidence=evidence)
 

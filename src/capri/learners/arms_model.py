@@ -24,7 +24,7 @@ from capri.learners.arm_messages import (
     lengthened,
 )
 from capri.learners.arm_prior import ArmPosterior, ArmPrior
-from capri.learners.belief import Block
+from capri.learners.belief import Believed, Block
 from capri.learners.change_of_basis import ChangeOfBasis, Lengthened, Passage, least_squares
 from capri.learners.context_law import ContextLaw
 from capri.learners.draws import (
@@ -213,7 +213,7 @@ class ArmsModel(BlockModel):
         """New arms are drawn from what all have in common."""
         return law, change.more > 0
 
-    def stakes(self, state: ArmPosterior) -> float:
+    def stakes(self, state: Believed) -> float:
         """Over arms."""
         return float(np.sqrt(state.mean.var(axis=0).sum()))
 

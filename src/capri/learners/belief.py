@@ -17,17 +17,24 @@ what is believed of early epochs improves with every release. A belief that took
 for noise when it knew nothing must not go on doing so.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from math import log, sqrt
 from types import EllipsisType
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, qr, solve_triangular
 
 from capri.arrays import FloatArray
+
+if TYPE_CHECKING:
+    from capri.learners.arm_prior import ArmPosterior, ArmPrior
+    from capri.learners.priors import EvidencePrior, KnownKernelPrior
+
+# A posterior, and a prior with something left for the evidence to choose: whole, or in blocks.
+Believed: TypeAlias = "Posterior | ArmPosterior"
+CoefficientPrior: TypeAlias = "KnownKernelPrior | EvidencePrior | ArmPrior"
 
 # Prior scales among which the evidence chooses; 1 expects a root-mean-square of f of about 0.3 B.
 PRIOR_SCALES = (0.06, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
@@ -225,70 +232,6 @@ def posterior(
 
 # What is unknown of f is expected to within so many times itself.
 TRUSTED = 1.5
-
-
-class Normal(Protocol):
-    """``N(mean, factor factor^T)``, whole or in blocks."""
-
-    @property
-    def mean(self) -> FloatArray: ...  # noqa: D102
-
-    @property
-    def factor(self) -> FloatArray: ...  # noqa: D102
-
-
-class Believed(Normal, Protocol):
-    """A posterior, whole or in blocks: see :class:`Posterior`."""
-
-    @property
-    def weights(self) -> FloatArray | None: ...  # noqa: D102
-
-    @property
-    def evidence(self) -> float: ...  # noqa: D102
-
-    @property
-    def doubt(self) -> int: ...  # noqa: D102
-
-    @property
-    def scale(self) -> float: ...  # noqa: D102
-
-    @property
-    def parts(self) -> dict[str, FloatArray]: ...  # noqa: D102
-
-    def squares(  # noqa: D102
-        self, spread: FloatArray, image: FloatArray, constant: float
-    ) -> tuple[float, float]: ...
-
-    def error(self, spread: FloatArray) -> float: ...  # noqa: D102
-
-    def mixed(self, mean: FloatArray, apart: FloatArray) -> Self: ...  # noqa: D102
-
-
-class CoefficientPrior(ABC):
-    """A prior on the coefficients of ``f`` with something left for the evidence to choose.
-
-    Whole or in blocks, as its posteriors are.
-    """
-
-    @abstractmethod
-    def infer(self, belief: Belief, near: Any = None) -> Believed:
-        """The posterior under what the evidence prefers; ``near``: the one before, to start at."""
-
-    @abstractmethod
-    def again(self, belief: Belief, weights: FloatArray | None) -> Believed:
-        """The posterior of :meth:`infer`, given what the evidence had preferred."""
-
-    @abstractmethod
-    def variance(self, state: Any) -> FloatArray:
-        """Prior variance of every coefficient of a block under what the evidence preferred."""
-
-    @abstractmethod
-    def root(self, state: Any) -> FloatArray:
-        """``L`` with ``L L^T`` the prior covariance under what the evidence preferred."""
-
-    @abstractmethod
-    def of_shares(self, scale: float) -> FloatArray:
-        """The same for a function with values between 0 and 1, such as a rate."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

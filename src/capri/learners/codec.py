@@ -45,7 +45,7 @@ def apart(
 
 def knowledge_state(known: Knowledge) -> State:
     """Model, belief, law, and the segments of epochs that are not read yet."""
-    values, arrays = known.model.state(known.posterior)
+    values, arrays = known.model.state(known.posterior)  # type: ignore[arg-type]
     if known.problem.sends_products:
         values["context_law"], law = known.context_law.state()
         values["comers"] = asdict(known.pool_test)
@@ -85,7 +85,7 @@ def knowledge_from(known: Knowledge, state: State) -> Knowledge:
     if "doubt" in values:  # something was known before the first user
         start, doubt = WarmStart(**below("head", arrays)), values["doubt"]
         posterior = model.prior.again(start.added(belief, doubt), weights)
-        posterior = replace(posterior, doubt=doubt, **below("mixed", arrays))  # type: ignore[type-var]
+        posterior = replace(posterior, doubt=doubt, **below("mixed", arrays))
     law, pool_test = known.context_law, known.pool_test
     if "context_law" in values:
         law = ContextLaw.from_state(values["context_law"], below("context_law", arrays))

@@ -31,7 +31,7 @@ from capri.features import (
 )
 from capri.kernels import Auto
 from capri.learners.active import DifferenceTest, Rehearsal, calibrated_test
-from capri.learners.belief import Block, CoefficientPrior, Posterior
+from capri.learners.belief import Believed, Block, CoefficientPrior, Posterior
 from capri.learners.boundary import intercept_of
 from capri.learners.cells import allowed, best_of, left_over, partitions
 from capri.learners.change_of_basis import ChangeOfBasis, across, between
@@ -237,7 +237,7 @@ class DenseModel(BlockModel):
         unknown = self._unknown(known.posterior)
         return play.ThompsonLaw(self.basis, self._lifted(law.draws, unknown)), len(unknown) > 0
 
-    def stakes(self, state: Posterior) -> float:
+    def stakes(self, state: Believed) -> float:
         """Over public pairs."""
         values = self.rehearsal.features @ state.mean
         return float(np.sqrt(values.var(axis=1).mean()))

@@ -37,7 +37,7 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.special import chdtrc
 
 from capri.arrays import FloatArray
-from capri.learners.belief import Belief, Normal, Observation, Squares, Told
+from capri.learners.belief import Belief, Believed, Observation, Squares, Told
 from capri.learners.overdispersion import Overdispersion
 from capri.learners.segments import PlannedSegment
 
@@ -168,9 +168,9 @@ class Drift:
         self,
         told: Iterable[Told],
         *,
-        expected: Normal,
-        fade: Callable[[float], Normal],
-        empty: Normal,
+        expected: Believed,
+        fade: Callable[[float], Believed],
+        empty: Nothing,
         heavy: bool,
         whole: bool = True,
     ) -> News:
@@ -231,7 +231,7 @@ class Drift:
         return replace(self, begun=keep * self.begun, read=read), keep
 
 
-def innovation(told: Iterable[Told], state: Normal) -> tuple[float, float, int]:
+def innovation(told: Iterable[Told], state: "Believed | Nothing") -> tuple[float, float, int]:
     """``e^T S^-1 e``, ``log det S`` and their degrees of freedom, summed over blocks."""
     chi_square, determinant, degrees = 0.0, 0.0, 0
     for block, observation, released in told:

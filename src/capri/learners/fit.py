@@ -63,7 +63,7 @@ from capri.epoch.plan import Release
 from capri.features import NUMERICAL_RANK, Basis
 from capri.kernels import Constant, Kernel, stretched
 from capri.learners.active import epoch_failure
-from capri.learners.belief import PRIOR_SCALES, Belief, Normal, Told, prior_moment, scale_penalty
+from capri.learners.belief import PRIOR_SCALES, Belief, Believed, Told, prior_moment, scale_penalty
 from capri.learners.drift import innovation
 
 # How often a policy whose model is right says that it is wrong, over all of its releases.
@@ -78,7 +78,7 @@ class Innovation:
     degrees: int
 
     @classmethod
-    def of(cls, told: Iterable[Told], before: Normal) -> "Innovation":
+    def of(cls, told: Iterable[Told], before: Believed) -> "Innovation":
         """The release against what was believed before it."""
         chi_square, _, degrees = innovation(told, before)
         return cls(chi_square, degrees)

@@ -5,13 +5,13 @@ releases and public draws. Each epoch asks about what the belief does not know y
 what the last estimate missed, and plays by the law of the best action under the belief.
 
 Written once, over blocks of coefficients: what differs between one block and many is a
-:class:`~capri.learners.model.BlockModel`.
+model (:mod:`capri.learners.model`).
 """
 
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from capri.learners.crowd_report import notices_of
 from capri.learners.dense_model import DenseModel
 from capri.learners.learning import law_after, opening_law, taken_in
 from capri.learners.messages import encoding_of, first_epoch_length, question_of, sigma_max
-from capri.learners.model import BlockModel, Knowledge, behaviour_of
+from capri.learners.model import Knowledge, behaviour_of
 from capri.learners.options import PracticalOptions
 from capri.learners.overdispersion import Overdispersion
 from capri.learners.prior import Observed
@@ -64,7 +64,7 @@ class PracticalLearner(Learner):
         crowd: Crowd | None = None,
     ) -> None:
         law = ContextLaw.trusting(ContextSupport.of(problem))
-        kind: type[BlockModel] = ArmsModel if blocks else DenseModel
+        kind: type[DenseModel] | type[ArmsModel] = ArmsModel if blocks else DenseModel
         model = kind.of(problem, options, law, generator)
         belief = Belief.empty(*model.shape)
         self._known = Knowledge(
@@ -209,7 +209,7 @@ class PracticalLearner(Learner):
         stage = replace(known.stage, law=None)
         self._known = replace(known, behaviour=behaviour_of(known.problem, law), stage=stage)
 
-    def _played(self, generator: np.random.Generator) -> SegmentPlay:
+    def _played(self, generator: np.random.Generator) -> Any:
         """What the coming epoch may play."""
         self._stage_law()
         known = self._known

@@ -110,10 +110,10 @@ S = TypeVar("S", bound=Supported)
 class Question(Generic[S]):
     """What an epoch could ask about, before anybody says how: all that its layouts share.
 
-    ``total`` is the expected square of a residual at each pair of the support, ``signal`` that part
-    of it which is not reward noise. ``answers``: rewards that are expected. ``unsettled``: a root
-    of what will not be known when the epochs before this one are released. ``tail``: what clipping
-    cuts off is measured. ``tau``: the ridge that the prior amounts to.
+    ``total`` is the expected square of a residual at each pair of the support. ``answers``: rewards
+    that are expected. ``unsettled``: a root of what will not be known when the epochs before this
+    one are released. ``tail``: what clipping cuts off is measured. ``tau``: the ridge that the
+    prior amounts to.
     """
 
     problem: Problem
@@ -126,7 +126,6 @@ class Question(Generic[S]):
     value_bound: float
     residual: bool
     weights: FloatArray
-    signal: FloatArray
     total: FloatArray
     epoch: int
     length: int
@@ -169,7 +168,6 @@ class Question(Generic[S]):
             residual=self.residual,
             main_share=main_share,
             noise=noise,
-            signal_variance=float(self.weights @ self.signal),
             residual_variance=self.mean_total,
             spread=self.spread,
             squares=Expected.of(self.spread, self.baseline),
@@ -233,7 +231,6 @@ def question_of(
         value_bound=encoding.bound,
         residual=encoding.clips,
         weights=estimated.weights,
-        signal=signal,
         total=total,
         epoch=epoch,
         length=length,

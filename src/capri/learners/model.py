@@ -1,50 +1,46 @@
 """What a learner knows, and what its model of ``f`` has to say of it.
 
 A learner is written once, over blocks of coefficients. What differs between one block with a
-general design and many blocks, one an arm, is a :class:`BlockModel`: coordinates and prior, what a
-segment plays, which messages an epoch sends, how a release is laid out, and draws of the law.
+general design and many blocks, one an arm, is a model: coordinates and prior, what a segment plays,
+which messages an epoch sends, how a release is laid out, and draws of the law.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 import numpy as np
 from scipy.special import chdtrc
 
-from capri.arrays import FloatArray, IntArray
+from capri.arrays import FloatArray
 from capri.epoch import play
-from capri.epoch.learner import State
 from capri.epoch.problem import Problem
 from capri.features import ProjectedFeatures, Span
 from capri.learners.active import DifferenceTest
-from capri.learners.belief import Belief, Believed, Block, CoefficientPrior, Squares, Told
+from capri.learners.belief import Belief, Believed, CoefficientPrior, Squares, Told
 from capri.learners.boundary import noise_at
-from capri.learners.change_of_basis import ChangeOfBasis
 from capri.learners.context_law import ContextLaw, Moments
 from capri.learners.context_support import ContextSupport
 from capri.learners.crowd import Crowd
 from capri.learners.drift import Drift
 from capri.learners.fit import Fit, PoolTest, Rates
-from capri.learners.messages import Message, Question
-from capri.learners.moment_design import Coordinates
 from capri.learners.options import PracticalOptions
 from capri.learners.overdispersion import Overdispersion
-from capri.learners.prior import Observed
 from capri.learners.response import ResponseRate
 from capri.learners.segments import (
-    BlockPart,
     Design,
     Pending,
-    PlannedSegment,
-    SegmentPlay,
     Stage,
 )
 from capri.learners.warm_start import WarmStart
 from capri.privacy.budget import PrivacyModel
 
+if TYPE_CHECKING:
+    from capri.learners.arms_model import ArmsModel
+    from capri.learners.dense_model import DenseModel
+
+Model: TypeAlias = "DenseModel | ArmsModel"
 # Contexts of a sampler on which shares are priced.
 _PRICED_CONTEXTS = 512
 # Innovations so long have at most this probability where pool, kernel and noise are right.
@@ -61,7 +57,7 @@ class Knowledge:
 
     problem: Problem
     options: PracticalOptions
-    model: "BlockModel"
+    model: Model
     belief: Belief
     posterior: Believed
     overdispersion: Overdispersion
@@ -171,11 +167,9 @@ class Reading:
     whole: bool = True
 
 
-class BlockModel(ABC):
-    """A function in public coordinates, of one block or many."""
+class BlockModel:
+    """What models of one block and of many have in common unless they say otherwise."""
 
-    basis: Span
-    prior: CoefficientPrior
     # Epochs grow by no more.
     fastest_growth: ClassVar[float] = inf
     # Whether an epoch has draws of its own where another one under way plays the law of now.
@@ -183,143 +177,25 @@ class BlockModel(ABC):
     # Whether the law is drawn before anything is known; else it is uniform.
     draws_at_once: ClassVar[bool] = False
 
-    @classmethod
-    @abstractmethod
-    def of(
-        cls,
-        problem: Problem,
-        options: PracticalOptions,
-        law: ContextLaw,
-        generator: np.random.Generator,
-    ) -> Self:
-        """For a problem, and those who come to it."""
-
-    @property
-    @abstractmethod
-    def shape(self) -> tuple[int, ...]:
-        """That of the coefficients, blocks first."""
-
     @property
     def left_out(self) -> float:
         """Share of what is expected of ``f`` that the coordinates cannot express."""
         return 0.0
 
-    @abstractmethod
-    def accepts(self, problem: Problem) -> None:
-        """Refuse a problem with actions that the model cannot go on with."""
-
-    @abstractmethod
-    def changed(
-        self, before: Problem, problem: Problem, law: ContextLaw, generator: np.random.Generator
-    ) -> tuple[Self, ChangeOfBasis]:
-        """The model of a problem with other actions, and what becomes of coefficients."""
-
-    @abstractmethod
-    def warm_start(self, observed: Observed) -> WarmStart:
-        """What was known before the first user."""
-
-    # -- planning and reading ---------------------------------------------------------------------
-
-    @abstractmethod
-    def played(
-        self,
-        stage: Stage,
-        behaviour: play.BehaviourPolicy,
-        elsewhere: FloatArray,
-        generator: np.random.Generator,
-    ) -> SegmentPlay:
-        """What a segment may play, in contexts of the pool and elsewhere."""
-
-    def played_again(
-        self, segment: PlannedSegment, elsewhere: FloatArray, generator: np.random.Generator
-    ) -> SegmentPlay:
-        """What a planned segment played.
-
-        Once the actions were replaced, its law is known where it was planned and nowhere else.
-        """
-        if segment.played is not None:
-            return segment.played
-        rows = elsewhere[:0] if segment.moved else elsewhere
-        return self.played(segment.stage, segment.behaviour, rows, generator)
-
-    @abstractmethod
-    def message(
-        self, question: Question[Any], played: Any, law: ContextLaw, *, moments: bool
-    ) -> Message:
-        """The messages that leave the least to learn.
-
-        ``moments``: those that tell who comes, if there are any.
-        """
-
     def readable(self, features: ProjectedFeatures) -> ProjectedFeatures:
         """The features of a plan in the blocks of now."""
         return features
-
-    @abstractmethod
-    def places(self, features: ProjectedFeatures) -> dict[Block, slice]:
-        """Where messages speak of each block."""
-
-    @abstractmethod
-    def parts(
-        self, features: ProjectedFeatures, segment: PlannedSegment, support: Any
-    ) -> Iterable[BlockPart]:
-        """What a segment is expected to send of each block."""
-
-    @abstractmethod
-    def coordinates(
-        self, features: ProjectedFeatures, played: Any, chosen: IntArray
-    ) -> Coordinates:
-        """Some coordinates of messages at all that a segment may play."""
 
     def noise_at(self, known: Knowledge, estimate: FloatArray) -> FloatArray | float:
         """Variance of the reward noise at pairs of these estimates."""
         return noise_at(known.belief, estimate, known.problem.reward_bound)
 
-    # -- playing ----------------------------------------------------------------------------------
-
-    @abstractmethod
-    def law(
-        self,
-        known: Knowledge,
-        length: float,
-        generator: np.random.Generator,
-        *,
-        awaited: FloatArray | None = None,
-        waiting: int = 0,
-    ) -> play.ThompsonLaw:
-        """Draws for an epoch of about this length.
-
-        ``awaited``: the information that so many epochs under way will give.
-        """
-
-    @abstractmethod
-    def curious(
-        self, known: Knowledge, law: play.ThompsonLaw, change: ChangeOfBasis
-    ) -> tuple[play.ThompsonLaw, bool]:
-        """The law after a change of actions, and whether there are some nothing is known of."""
-
-    @abstractmethod
-    def stakes(self, state: Any) -> float:
-        """The spread of the estimate over actions, which is what there is to lose."""
-
     def difference_test(self, known: Knowledge) -> DifferenceTest | None:
         """How far estimates must be apart to tell which is better; None where nobody can say."""
         return None
 
-    def pass_over(self, generator: np.random.Generator) -> None:  # noqa: B027
+    def pass_over(self, generator: np.random.Generator) -> None:
         """Leave the public stream where a calibration at every release would leave it."""
-
-    # -- storage ----------------------------------------------------------------------------------
-
-    @abstractmethod
-    def state(self, posterior: Any) -> State:
-        """Coordinates and prior, as JSON values and arrays."""
-
-    @abstractmethod
-    def restored(
-        self, problem: Problem, values: dict[str, Any], arrays: dict[str, FloatArray]
-    ) -> tuple[Self, FloatArray | None]:
-        """The inverse of :meth:`state`, and the weights of candidates."""
 
 
 def behaviour_of(problem: Problem, law: play.Law) -> play.BehaviourPolicy:

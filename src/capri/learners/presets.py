@@ -64,7 +64,7 @@ def build(
             raise ConfigurationError("preset 'paper' needs a horizon: its constants depend on it")
         if isinstance(problem.kernel, Auto):
             raise ConfigurationError(
-                "preset 'paper' needs a told kernel, as in "
+                "preset 'paper' needs a known kernel, as in "
                 "kernel=capri.kernels.Matern(nu=2.5, lengthscale=0.3)"
             )
         if observed is not None:

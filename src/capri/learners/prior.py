@@ -11,7 +11,7 @@ of variance 1. So they need no basis: whoever is told them looks at ``Z`` in a b
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,17 +23,15 @@ from capri.features import Span
 from capri.privacy.ledger import PriorEvent
 from capri.spaces import Actions, FixedActions, VaryingActions, as_contexts
 
+if TYPE_CHECKING:
+    from capri.joint.policy import Capri
+    from capri.local.aggregator import LocalCapri
+    from capri.regression.estimator import PrivateKernelRidge
+
 # Directions of which releases said less than this share of the most are left out.
 _NEGLIGIBLE = 1e-9
 # Public pairs at which a function is told by its values.
 _PAIRS = 800
-
-
-class Taught(Protocol):
-    """What has releases behind it: a policy, or a fitted ``capri.PrivateKernelRidge``."""
-
-    def as_prior(self) -> "Prior":
-        """What its releases said."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -91,7 +89,7 @@ class Prior:
         return cls(contexts, actions, rewards)
 
     @classmethod
-    def from_releases(cls, source: Taught) -> "Prior":
+    def from_releases(cls, source: "Capri | LocalCapri | PrivateKernelRidge") -> "Prior":
         """What the releases of another policy, or of a fitted model on pairs, said.
 
         Post-processing of them: the people behind them keep the promise they were given. Whoever

@@ -25,7 +25,7 @@ from capri.family.family import Family
 from capri.learners.belief import (
     PRIOR_SECOND_MOMENT,
     Belief,
-    CoefficientPrior,
+    Believed,
     Posterior,
     posterior,
     prior_variance,
@@ -34,7 +34,7 @@ from capri.learners.boundary import INTERCEPT_DEVIATION, Intercept, size_reach
 
 
 @dataclass(frozen=True, eq=False)
-class KnownKernelPrior(CoefficientPrior):
+class KnownKernelPrior:
     """Of a known kernel: the evidence chooses its scale."""
 
     spectrum: FloatArray
@@ -42,7 +42,7 @@ class KnownKernelPrior(CoefficientPrior):
     norm_bound: float
     intercept: Intercept | None = None
 
-    def infer(self, belief: Belief, near: Posterior | None = None) -> Posterior:
+    def infer(self, belief: Belief, near: "Believed | None" = None) -> Posterior:
         """Under the prior scale of largest evidence, within what the releases leave room for."""
         reach = size_reach(belief, self.norm_bound)
         level = None if self.intercept is None else self.intercept.covariance
@@ -56,12 +56,12 @@ class KnownKernelPrior(CoefficientPrior):
         """The scale is found again."""
         return self.infer(belief)
 
-    def variance(self, state: Posterior) -> FloatArray:
+    def variance(self, state: Believed) -> FloatArray:
         """At the scale of the posterior."""
         variance = self.of_scale(state.scale * state.reach)
         return variance if self.intercept is None else variance + np.diag(self.intercept.covariance)
 
-    def root(self, state: Posterior) -> FloatArray:
+    def root(self, state: Believed) -> FloatArray:
         """Diagonal, as coefficients are independent, but for a common level."""
         variance = self.of_scale(state.scale * state.reach)
         if self.intercept is None:
@@ -83,7 +83,7 @@ _NEGLIGIBLE = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
-class EvidencePrior(CoefficientPrior):
+class EvidencePrior:
     """The candidates of a family, each a covariance of trace 1 on the same coefficients."""
 
     family: Family
@@ -112,7 +112,7 @@ class EvidencePrior(CoefficientPrior):
         kept = float(weights @ np.trace(self.covariances, axis1=1, axis2=2))
         return max(0.0, 1 - kept / float(weights.sum()))
 
-    def infer(self, belief: Belief, near: Posterior | None = None) -> Posterior:
+    def infer(self, belief: Belief, near: "Believed | None" = None) -> Posterior:
         """Under the weights of largest evidence, within what the releases leave room for."""
         reach = size_reach(belief, self.norm_bound)
         if self.intercept is not None and belief.ends:
@@ -122,7 +122,7 @@ class EvidencePrior(CoefficientPrior):
             return self._found(belief, near)
         return replace(replace(self, reach=reach)._found(belief, near), reach=reach)
 
-    def _found(self, belief: Belief, near: Posterior | None) -> Posterior:
+    def _found(self, belief: Belief, near: "Believed | None") -> Posterior:
         weights, evidence = self.expected, 0.0
         if belief.epochs and belief.information.any():
             start = weights
@@ -149,12 +149,12 @@ class EvidencePrior(CoefficientPrior):
         prior[np.diag_indices_from(prior)] += 1e-9 * np.trace(prior) / len(prior)
         return np.asarray(prior)
 
-    def variance(self, state: Posterior) -> FloatArray:
+    def variance(self, state: Believed) -> FloatArray:
         """The diagonal of the prior under the weights of the posterior."""
         assert state.weights is not None
         return np.asarray(np.einsum("k,kii->i", np.exp(state.weights), self.covariances))
 
-    def root(self, state: Posterior) -> FloatArray:
+    def root(self, state: Believed) -> FloatArray:
         """Of the prior under the weights of the posterior."""
         assert state.weights is not None
         return np.asarray(np.linalg.cholesky(self.covariance(state.weights)), dtype=np.float64)

@@ -23,11 +23,12 @@ from capri.epoch.plan import EpochPlan, Release
 from capri.epoch.problem import Problem
 from capri.features import ProjectedFeatures
 from capri.learners.belief import Block, Expected, Observation
+from capri.learners.context_law import ContextLaw
 from capri.learners.messages import Message, Question, coordinate_noise
-from capri.learners.model import Knowledge, Reading
+from capri.learners.model import Knowledge, Model, Reading
 from capri.learners.moment_design import moments_of
 from capri.learners.response import ResponseRate, Silence
-from capri.learners.segments import BlockPart, Design, PlannedSegment, Supported
+from capri.learners.segments import BlockPart, Design, PlannedSegment
 from capri.privacy.histogram import HistogramLayout
 from capri.privacy.products import ProductLayout
 from capri.privacy.vector import VectorLayout
@@ -111,7 +112,7 @@ class Expectations:
         }
         spread = np.zeros((*baseline.shape, width))
         squares, image, constant = np.zeros_like(spread), np.zeros_like(baseline), 0.0
-        expected = precision = answers = away = left_out = total_variance = 0.0
+        precision = answers = away = left_out = total_variance = 0.0
         for segment, count, parts in self.parts:
             scale = bound / segment.value_bound
             for part in parts:
@@ -133,7 +134,6 @@ class Expectations:
                 answers += number
                 away += number * segment.value_bound
                 share = weights / segment.value_bound**2
-                expected += float(share @ signal)
                 moments = (v * share[:, None]).T @ v
                 squares[block] += moments
                 image[block] += moments @ base
@@ -151,7 +151,6 @@ class Expectations:
             residual=any(each.value_bound < reward_bound for each, _, _ in self.parts),
             main_share=main_share,
             noise=noise,
-            signal_variance=expected / precision,
             residual_variance=total_variance / answers,
             spread=spread / self.participants,
             left_out=left_out / self.participants,
@@ -219,7 +218,7 @@ def read_release(known: Knowledge, release: Release, generator: np.random.Genera
     )
     shifts: dict[Block, FloatArray] = {}
     if design is None or not as_planned or problem.sends_products:
-        played = [model.played_again(segment, law.elsewhere, generator) for segment in segments]
+        played = [_played_again(model, segment, law, generator) for segment in segments]
         moments = moments_of(release, segments, played, law, partial(model.coordinates, features))
         if moments is not None:
             law = law.observe(moments)
@@ -241,8 +240,21 @@ def read_release(known: Knowledge, release: Release, generator: np.random.Genera
     )
 
 
+def _played_again(
+    model: Model, segment: PlannedSegment, law: ContextLaw, generator: np.random.Generator
+) -> Any:
+    """What a planned segment played.
+
+    Once the actions were replaced, its law is known where it was planned and nowhere else.
+    """
+    if segment.played is not None:
+        return segment.played
+    rows = law.elsewhere[:0] if segment.moved else law.elsewhere
+    return model.played(segment.stage, segment.behaviour, rows, generator)
+
+
 def _expected(
-    known: Knowledge, release: Release, features: ProjectedFeatures, supports: Sequence[Supported]
+    known: Knowledge, release: Release, features: ProjectedFeatures, supports: Sequence[Any]
 ) -> tuple[Design, dict[Block, FloatArray], ResponseRate]:
     """What is expected of the segments with their real counts, and who answered."""
     plan, layout = release.plan, release.plan.asked

@@ -11,7 +11,7 @@ formula of a plan and of a release is written once.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -24,6 +24,13 @@ from capri.spaces import Actions, ContextPool, context_chunks
 
 if TYPE_CHECKING:
     from capri.epoch.problem import Problem
+    from capri.learners.arm_messages import ArmSupport, PlayedArms
+    from capri.learners.context_law import ContextLaw
+
+# Pairs with probabilities, block by block; and what a segment may play, before anybody says how
+# often each context comes.
+Supported: TypeAlias = "Support | ArmSupport"
+SegmentPlay: TypeAlias = "PlayedPairs | PlayedArms"
 
 # Contexts that stand for a sampler's law, or for a pool too large to walk through.
 _SAMPLE_CONTEXTS = 2048
@@ -98,46 +105,6 @@ class Estimated:
     variance: FloatArray
     estimate: FloatArray
     weights: FloatArray
-
-
-class Supported(Protocol):
-    """Pairs with probabilities, block by block."""
-
-    def blocks(self) -> Iterator[tuple[Block, FloatArray, FloatArray]]:
-        """Block, coordinates of its pairs, and their probabilities."""
-
-    def estimated(self, state: Believed) -> Estimated:
-        """What a belief says of the pairs."""
-
-    def left_out(self, basis: Span) -> FloatArray | float:
-        """What the basis leaves out of each pair, as a variance."""
-
-
-class ContextWeights(Protocol):
-    """A law of contexts: the weights of rows that stand for the pool, and of rows beside it."""
-
-    def weights(  # noqa: D102
-        self, contexts: FloatArray, weights: FloatArray
-    ) -> tuple[FloatArray, FloatArray]: ...
-
-
-class SegmentPlay(Protocol):
-    """What a segment may play, before anybody says how often each context comes."""
-
-    @property
-    def contexts(self) -> FloatArray: ...  # noqa: D102 - as in PlayedPairs
-
-    @property
-    def weights(self) -> FloatArray: ...  # noqa: D102
-
-    @property
-    def kept(self) -> bool: ...  # noqa: D102
-
-    @property
-    def sampled(self) -> bool: ...  # noqa: D102
-
-    def support(self, law: ContextWeights) -> Supported:
-        """The pairs with their probabilities under a law of contexts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,7 +196,7 @@ class PlayedPairs:
         sampled = bool(drawn) or not stage.is_pool
         return cls(contexts, weights, pairs, features, row, law[row, action], kept, sampled)
 
-    def support(self, law: ContextWeights) -> Support:
+    def support(self, law: "ContextLaw") -> Support:
         """The pairs with their probabilities under a law of contexts."""
         weights = np.concatenate(law.weights(self.contexts, self.weights))
         chances = weights[self.row] * self.chance
@@ -248,8 +215,7 @@ class Design:
 
     ``observations``: what its messages say of each block. ``main_share`` is the share of a
     message's norm that carries ``t psi``, ``noise`` the standard deviation of the privacy noise
-    after division by it; ``signal_variance`` is what the belief expects of the squared residual
-    without reward noise. ``spread = E[v v^T]`` and ``left_out = E[residual]`` are expectations.
+    after division by it. ``spread = E[v v^T]`` and ``left_out = E[residual]`` are expectations.
     """
 
     observations: Mapping[Block, Observation]
@@ -257,7 +223,6 @@ class Design:
     residual: bool
     main_share: float
     noise: float
-    signal_variance: float
     residual_variance: float
     spread: FloatArray
     left_out: float
@@ -312,7 +277,7 @@ class PlannedSegment:
     # The information that the epoch will give, where its design is not kept for that.
     promised: FloatArray | None = None
     # What it may play, kept in memory where that is small and would be found the same again.
-    played: SegmentPlay | None = None
+    played: "SegmentPlay | None" = None
 
     @property
     def information(self) -> FloatArray | None:

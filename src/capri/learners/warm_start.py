@@ -49,7 +49,7 @@ class WarmStart:
             epochs=max(1, belief.epochs),
         )
 
-    def infer(self, prior: CoefficientPrior, belief: Belief, near: Believed | None) -> Believed:
+    def infer(self, prior: CoefficientPrior, belief: Belief, near: "Believed | None") -> Believed:
         """The mixture of posteriors over the likeliest doubt, its neighbours and full doubt."""
         last = len(DOUBTS) - 1
         now = 0 if near is None else near.doubt
@@ -70,11 +70,11 @@ class WarmStart:
         mean = sum((p / total * found[each].mean for each, p in likely.items()), np.zeros(()))
         apart = [np.sqrt(p / total) * (found[each].mean - mean) for each, p in likely.items()]
         mixed = found[best].mixed(np.asarray(mean), np.stack(apart, axis=-1))
-        return replace(mixed, evidence=scores[best], doubt=best)  # type: ignore[type-var]
+        return replace(mixed, evidence=scores[best], doubt=best)
 
 
 def inferred(
-    start: WarmStart | None, prior: CoefficientPrior, belief: Belief, near: Believed | None
+    start: WarmStart | None, prior: CoefficientPrior, belief: Belief, near: "Believed | None"
 ) -> Believed:
     """What releases make of the prior, and of what was known before them, if anything was."""
     return prior.infer(belief, near) if start is None else start.infer(prior, belief, near)

@@ -17,7 +17,7 @@ from capri.epoch.plan import Notice
 from capri.epoch.problem import Problem
 from capri.features import Basis, Span
 from capri.kernels import sharing_one_scale
-from capri.learners.belief import PRIOR_SCALES, Belief, Believed, Normal, Told
+from capri.learners.belief import PRIOR_SCALES, Belief, Believed, Told
 from capri.learners.boundary import public_pairs
 from capri.learners.fit import (
     FALSE_ALARMS,
@@ -241,7 +241,7 @@ def another_kernel(
         change, remark = "plus a constant", "Rewards have a level that all pairs share"
     elif factor < 1:
         change = f"with its lengthscales times 1/{1 / factor:g}"
-        remark = "The basis was made for the told kernel, so a shorter one still may be better"
+        remark = "The basis was made for the known kernel, so a shorter one still may be better"
         numbers["factor"] = factor
     else:
         change = f"with its lengthscales times {factor:g}"
@@ -255,8 +255,8 @@ def another_kernel(
     return Notice(
         kind="another kernel",
         text=(
-            f"the releases are e^{gains[best]:.0f} times as likely under the told kernel {change}. "
-            f"{remark}. Forecast a policy with that kernel, and build the next one with it"
+            f"the releases are e^{gains[best]:.0f} times as likely under the known kernel {change}"
+            f". {remark}. Forecast a policy with that kernel, and build the next one with it"
         ),
         numbers=numbers,
     )
@@ -394,7 +394,7 @@ class Watch:
         told: Sequence[Told],
         *,
         before: Belief,
-        expected: Normal,
+        expected: Believed,
         belief: Belief,
         state: Believed,
         overdispersion: Overdispersion,

@@ -123,11 +123,6 @@ def label_right(figure: Figure, axes: Axes, labels: Sequence[tuple[float, str, s
         )  # fmt: skip
 
 
-def label_width(labels: Sequence[str]) -> float:
-    """Inches to leave beside a panel for such labels: at 10 points, a letter is 0.085 wide."""
-    return max(1.9, 0.4 + 0.085 * max(map(len, labels)))
-
-
 def spread(positions: FloatArray, gap: float) -> FloatArray:
     """Move sorted positions at least ``gap`` apart, each group about its own centre.
 

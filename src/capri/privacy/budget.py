@@ -78,18 +78,6 @@ class Promise:
             return "perfect: no data are used"
         return f"{self.model}, {self.kind}, {self.unit}, {self.protects}"
 
-    def with_numbers(self, budget: Budget) -> str:
-        """The promise in words, with its numbers.
-
-        >>> promise = Promise(model="local", kind="pure", protects="rewards")
-        >>> promise.with_numbers(Budget(epsilon=1.0, delta=1e-5))
-        '1-local privacy of rewards, per one round'
-        """
-        numbers = f"{budget.epsilon:g}"
-        if self.kind == "approximate":
-            numbers = f"({budget.epsilon:g}, {budget.delta:g})"
-        return f"{numbers}-{self.model} privacy of {self.protects}, per {self.unit}"
-
 
 NOTHING = Promise(model="none", kind="none", protects="nothing")
 PERFECT = Promise(model="perfect", kind="pure")

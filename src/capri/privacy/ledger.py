@@ -1,15 +1,18 @@
 """What was spent, by whom, under which model. Releases are immutable events."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import ceil, inf, isfinite, sqrt
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from capri.errors import BudgetError
 from capri.files import html_table, text_table
 from capri.privacy.budget import Budget, PrivacyModel, UserId
 from capri.privacy.calibration import delivered_by_integers, laplace_epsilon
 from capri.privacy.layout import MECHANISMS, Norm
+
+if TYPE_CHECKING:
+    from capri.store.reservation import Reservation
 
 # What the calibration may exceed the budget by: rounding of its own search, nothing else.
 _TOLERANCE = 1e-9
@@ -84,15 +87,6 @@ class ReleaseEvent:
             return laplace_epsilon(self.sensitivity, self.noise_scale, contributions)
         return None
 
-    def to_dp_event(self) -> Any:
-        """The event as dp-accounting knows it, for an independent account."""
-        from dp_accounting import GaussianDpEvent, LaplaceDpEvent
-
-        if self.mechanism not in _NOISES:
-            raise BudgetError(f"dp-accounting has no event for a {self.mechanism} report")
-        kind = LaplaceDpEvent if self.norm is Norm.L1 else GaussianDpEvent
-        return kind(noise_multiplier=1 / self.mu)
-
     def to_dict(self) -> dict[str, Any]:
         """Plain values; what only some events have is left out."""
         own: dict[str, Any] = {"epsilon": None, "purpose": LEARNING, "stage": 0}
@@ -150,22 +144,6 @@ class PriorEvent:
         return asdict(self)
 
 
-class Reserved(Protocol):
-    """What is held for a source in its organisation's ledger (:mod:`capri.store.organisation`)."""
-
-    def hold(self) -> None:
-        """Hold the charge in the period of now, before anybody's data are taken; or refuse."""
-
-    def plan(self, event: ReleaseEvent, released: Iterable[ReleaseEvent] = ()) -> None:
-        """Note what a release will cost, before its data; and what was released since."""
-
-    def release(self, released: Iterable[ReleaseEvent]) -> None:
-        """Note what was released."""
-
-    def standing(self) -> dict[str, Any]:
-        """What a certificate says of the population."""
-
-
 class Ledger:
     """Append-only account of a policy.
 
@@ -183,7 +161,7 @@ class Ledger:
         epochs_of: Callable[[UserId], Mapping[int, int]] | None = None,
         tolerance: float = _TOLERANCE,
         prior: PriorEvent | None = None,
-        reservation: Reserved | None = None,
+        reservation: "Reservation | None" = None,
     ) -> None:
         """``composition``: the factor on Gaussian noise of ``contributions`` of one user.
 

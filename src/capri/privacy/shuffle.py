@@ -21,17 +21,11 @@ one of them near to both and the other to none, ``d`` and ``c``. Now ``a + b = c
 d <= a``, so the former law is the more spread out, and so is the sum, of which a convex function is
 taken. The same holds for every seed, and rounding to the sphere mixes such laws.
 
-**Clones** (Feldman, McMillan & Talwar 2021), for any pure ``epsilon_0`` randomizer: ``(A + D,
-C - A + 1 - D)`` against its mirror image, ``C ~ Bin(n - 1, e^-epsilon_0)``, ``A ~ Bin(C, 1/2)`` and
-``D`` of probability ``e^epsilon_0 / (e^epsilon_0 + 1)``.
-
-Sums over counts are cut and rounded to the private side. Neither bound grows with ``n``, so that of
-``_MOST_REPORTS`` holds for all larger batches. The blanket's: given the sum ``S_(n+1)`` of all, the
-mean of ``S_n / n`` is ``S_(n+1) / (n + 1)``, and the positive part is convex (Jensen). The clones':
-one report more adds to both counts what does not depend on the datum.
+Sums over counts are cut and rounded to the private side. The bound does not grow with ``n``, so
+that of ``_MOST_REPORTS`` holds for all larger batches: given the sum ``S_(n+1)`` of all, the mean
+of ``S_n / n`` is ``S_(n+1) / (n + 1)``, and the positive part is convex (Jensen).
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, exp, expm1, sqrt
@@ -153,23 +147,22 @@ def _hidden(spent: float, budget: Budget, counted: int) -> bool:
 # -- what a batch gives away -----------------------------------------------------------------------
 
 
-def central_epsilon(local: Sphere | float, reports: int, delta: float) -> float:
-    """The epsilon of ``reports`` mixed reports at ``delta``, at most the local one.
-
-    Of a sphere by its blanket; of a number by clones, for any randomizer of that pure epsilon.
+def central_epsilon(local: Sphere, reports: int, delta: float) -> float:
+    """The smallest epsilon of so many mixed reports at ``delta``; at most the local one.
 
     >>> round(central_epsilon(sphere(4.0, 50), 100_000, 1e-6), 3)
     0.107
-    >>> round(central_epsilon(4.0, 100_000, 1e-6), 3)
-    0.17
     """
     reports = whole("reports", reports)
     delta = between("delta", delta, 0.0, 1.0, open_ends=True)
-    if isinstance(local, Sphere):
-        mechanism = local
-        return _smallest(lambda e: blanket_delta(mechanism, reports, e), delta, local.epsilon)
-    limit = between("a local epsilon", local, 0.0, 64.0, open_ends=True)
-    return _smallest(lambda e: clones_delta(limit, reports, e), delta, limit)
+    low, high = 0.0, local.epsilon
+    while high - low > _CLOSE * high and high > 1e-9:
+        middle = (low + high) / 2
+        if blanket_delta(local, reports, middle) <= delta:
+            high = middle
+        else:
+            low = middle
+    return high
 
 
 @lru_cache(maxsize=1024)  # plans, shuffler and certificate ask for the same batch
@@ -236,42 +229,6 @@ def _at_least(least: FloatArray, trials: FloatArray | float, share: float = 0.5)
     first = np.where(inside, least, 1.0)
     second = np.where(inside, trials - least + 1.0, 1.0)
     return np.where(inside, betainc(first, second, share), (least <= 0).astype(np.float64))
-
-
-def clones_delta(local: float, reports: int, epsilon: float) -> float:
-    """The divergence of clones at ``epsilon``, rounded up.
-
-    Given ``C`` the ratio of both probabilities grows with ``A + D``: the positive part is a tail.
-    """
-    if epsilon >= local:
-        return 0.0
-    grown, heads = exp(epsilon), 1 / (1 + exp(-local))
-    others, share = min(reports, _MOST_REPORTS) - 1, exp(-local)
-    first, last = _range(others, share)
-    total, outside = 0.0, 1.0
-    for start in range(first, last + 1, 1 << 16):
-        count = np.arange(start, min(start + (1 << 16), last + 1)).astype(np.float64)
-        chance = _binomial(others, share, count)
-        # heads x + tails (C - x + 1) > grown (tails x + heads (C - x + 1)), x = A + D.
-        gain, loss = heads - grown * (1 - heads), grown * heads - (1 - heads)
-        least = np.floor(loss * (count + 1) / (gain + loss)) + 1
-        one, two = _at_least(least - 1, count), _at_least(least, count)
-        parts = gain * one - loss * two
-        total += float(np.sum(chance * np.maximum(parts, 0.0)))
-        outside -= float(chance.sum())
-    return (total + max(outside, 0.0)) * (1 + _ROUNDING)
-
-
-def _smallest(delta_of: Callable[[float], float], delta: float, limit: float) -> float:
-    """The smallest epsilon up to ``limit`` with ``delta_of(epsilon) <= delta``, from above."""
-    low, high = 0.0, limit
-    while high - low > _CLOSE * high and high > 1e-9:
-        middle = (low + high) / 2
-        if delta_of(middle) <= delta:
-            high = middle
-        else:
-            low = middle
-    return high
 
 
 def _range(trials: int, share: float) -> tuple[int, int]:

@@ -44,13 +44,16 @@ from functools import lru_cache
 from hashlib import sha256
 from math import inf, log1p, nextafter, pi, sqrt
 from statistics import NormalDist
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from capri.local.device import DeviceRandomness
 
 Words = NDArray[np.uint64]
 
@@ -182,24 +185,8 @@ class Sphere:
         return 1 / (self.shrinkage * sqrt(self.dimension))
 
 
-class SphereDraws(Protocol):
-    """What a report draws besides its datum; see :class:`capri.local.device.DeviceRandomness`."""
-
-    def seeds(self, count: int) -> Words:
-        """128 uniform bits each."""
-
-    def rounding(self, count: int) -> FloatArray:
-        """Uniform in ``[0, 1)``."""
-
-    def coin(self, count: int, chance: int) -> BoolArray:
-        """True with probability ``chance / 2^63``."""
-
-    def below(self, limits: IntArray) -> IntArray:
-        """A uniform whole number below each limit."""
-
-
 def randomized(
-    vectors: IntArray, norm_limit: int, sphere: Sphere, randomness: SphereDraws
+    vectors: IntArray, norm_limit: int, sphere: Sphere, randomness: "DeviceRandomness"
 ) -> tuple[Words, IntArray]:
     """A seed and the number of a direction for each vector: all that may leave a device.
 

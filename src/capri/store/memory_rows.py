@@ -2,9 +2,9 @@
 
 import secrets
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from capri.store.repository import (
     ReportRow,
     Rows,
 )
+
+if TYPE_CHECKING:
+    from capri.store.memory import MemoryUnit
 
 # The status of a slot that nobody has filled.
 _EMPTY = 255
@@ -39,16 +42,7 @@ _COLUMNS = {
 Key = tuple[float, Remembered]
 
 
-class Undoable(Protocol):
-    """A unit of work that can be taken back."""
-
-    undoing: list[Callable[[], object]]
-
-    def changes(self, values: dict[Any, Any], key: Any) -> None:
-        """A value is about to change: it goes back with the unit."""
-
-
-class MemoryRows(Rows[Undoable]):
+class MemoryRows(Rows["MemoryUnit"]):
     """What users did, a slot a row, from the oldest epoch under way on."""
 
     def __init__(self, columns: int) -> None:
@@ -71,7 +65,7 @@ class MemoryRows(Rows[Undoable]):
         """Decisions as they are: nobody could ask for those of one user."""
         return played
 
-    def write_decisions(self, unit: Undoable, numbers: IntArray, prepared: Any) -> None:
+    def write_decisions(self, unit: "MemoryUnit", numbers: IntArray, prepared: Any) -> None:
         """New decisions, of slots one after the other."""
         if len(numbers) == 0:
             return
@@ -97,25 +91,25 @@ class MemoryRows(Rows[Undoable]):
                 table[name][: len(column)] = column
             self._table = table
 
-    def first_statuses(self, unit: Undoable, numbers: IntArray) -> IntArray:
+    def first_statuses(self, unit: "MemoryUnit", numbers: IntArray) -> IntArray:
         """What a first reward for each decision meets: accepted, uncounted, or unknown."""
         status = self._table["status"][numbers - self._first]
         found = np.where((status == 0) | (status == SHADOW), ACCEPTED, UNCOUNTED)
         found[status == _EMPTY] = UNKNOWN
         return found
 
-    def rewarded(self, unit: Undoable, numbers: IntArray) -> BoolArray:
+    def rewarded(self, unit: "MemoryUnit", numbers: IntArray) -> BoolArray:
         """Which decisions have a reward."""
         return self._table["rewarded"][numbers - self._first] != 0  # type: ignore[no-any-return]
 
-    def write_first(self, unit: Undoable, numbers: IntArray, rewards: FloatArray) -> bool:
+    def write_first(self, unit: "MemoryUnit", numbers: IntArray, rewards: FloatArray) -> bool:
         """Rewards of decisions that have none."""
         places = numbers - self._first
         self._table["reward"][places] = rewards
         self._table["rewarded"][places] = True
         return True
 
-    def combined(self, unit: Undoable, numbers: IntArray) -> dict[int, Combined]:
+    def combined(self, unit: "MemoryUnit", numbers: IntArray) -> dict[int, Combined]:
         """What came for some decisions so far."""
         reward = self._table["reward"]
         return {
@@ -124,7 +118,7 @@ class MemoryRows(Rows[Undoable]):
         }
 
     def write_combined(
-        self, unit: Undoable, totals: dict[int, Combined], before: dict[int, Combined]
+        self, unit: "MemoryUnit", totals: dict[int, Combined], before: dict[int, Combined]
     ) -> bool:
         """One value a decision, in place of the one before."""
         for number, (total, digests, _) in totals.items():
@@ -157,7 +151,7 @@ class MemoryRows(Rows[Undoable]):
         """Whether there is a decision from this slot on."""
         return bool((self._table["status"][max(0, first - self._first) :] != _EMPTY).any())
 
-    def forget(self, unit: Undoable, epoch: int, first: int, last: int, now: float) -> None:
+    def forget(self, unit: "MemoryUnit", epoch: int, first: int, last: int, now: float) -> None:
         """Forget what the users of an epoch did, and keys that were kept long enough."""
         self._draws.pop(epoch, None)
         own = slice(max(0, first - self._first), last - self._first)
@@ -169,24 +163,24 @@ class MemoryRows(Rows[Undoable]):
             self._first = last
         self._drop_keys(now)
 
-    def draw_of(self, unit: Undoable, epoch: int) -> Any:
+    def draw_of(self, unit: "MemoryUnit", epoch: int) -> Any:
         """What a closed epoch will publish, None while nothing was drawn."""
         return self._draws.get(epoch)
 
-    def write_draw(self, unit: Undoable, epoch: int, kept: Any) -> None:
+    def write_draw(self, unit: "MemoryUnit", epoch: int, kept: Any) -> None:
         """Keep what was drawn."""
         self._draws[epoch] = kept
 
     # -- reports ----------------------------------------------------------------------------------
 
-    def reports(self, unit: Undoable, first: int) -> list[ReportRow]:
+    def reports(self, unit: "MemoryUnit", first: int) -> list[ReportRow]:
         """Reports from a number on; nearly always there are none."""
         rows, start = self._reports, len(self._reports)
         while start and rows[start - 1].first >= first:
             start -= 1
         return rows[start:]
 
-    def write_reports(self, unit: Undoable, rows: Sequence[ReportRow]) -> None:
+    def write_reports(self, unit: "MemoryUnit", rows: Sequence[ReportRow]) -> None:
         """Reports that count from here on."""
         unit.undoing.append(partial(self._cut_reports, len(self._reports)))
         self._reports.extend(rows)
@@ -194,7 +188,7 @@ class MemoryRows(Rows[Undoable]):
     def _cut_reports(self, count: int) -> None:
         del self._reports[count:]
 
-    def drop_reports(self, unit: Undoable, epoch: int) -> None:
+    def drop_reports(self, unit: "MemoryUnit", epoch: int) -> None:
         """Another list, so that the unit can be undone."""
         unit.undoing.append(partial(setattr, self, "_reports", self._reports))
         self._reports = [each for each in self._reports if each.epoch != epoch]
@@ -207,7 +201,7 @@ class MemoryRows(Rows[Undoable]):
         return sum(digest in self._keys for digest in digests)
 
     def known_keys(
-        self, unit: Undoable, digests: Sequence[str], now: float
+        self, unit: "MemoryUnit", digests: Sequence[str], now: float
     ) -> dict[str, Remembered]:
         """Decisions of keys that are kept; expired ones are dropped."""
         self._drop_keys(now)
@@ -215,7 +209,7 @@ class MemoryRows(Rows[Undoable]):
 
     def write_keys(
         self,
-        unit: Undoable,
+        unit: "MemoryUnit",
         digests: Sequence[str],
         numbers: IntArray,
         epoch: int,
@@ -232,7 +226,7 @@ class MemoryRows(Rows[Undoable]):
         """Whether there are keys that were kept long enough."""
         return bool(self._keys) and next(iter(self._keys.values()))[0] <= now
 
-    def drop_keys(self, unit: Undoable, now: float) -> None:
+    def drop_keys(self, unit: "MemoryUnit", now: float) -> None:
         """Forget keys that were kept long enough."""
         self._drop_keys(now)
 
@@ -243,7 +237,7 @@ class MemoryRows(Rows[Undoable]):
     # -- users ------------------------------------------------------------------------------------
 
     def reserve(
-        self, unit: Undoable, digests: Sequence[str], epoch: int, limit: UserLimit
+        self, unit: "MemoryUnit", digests: Sequence[str], epoch: int, limit: UserLimit
     ) -> BoolArray:
         """Count a visit of each user in turn; which of them are within their limit."""
         for digest in set(digests):

@@ -5,9 +5,12 @@ release does not know what its columns mean.
 """
 
 import re
-from collections.abc import Mapping, Sequence
 from importlib.resources import files
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    from capri.store.memory import MemoryUnit
+    from capri.store.transaction import Transaction
 
 VERSION = 5
 VERSION_TABLE = "capri_schema"
@@ -78,40 +81,5 @@ TABLES = {
 }
 
 Row = tuple[Any, ...]
-
-
-class Unit(Protocol):
-    """One unit of work: public rows of :data:`~capri.store.tables.TABLES`, and what is held.
-
-    ``where``: columns that have this value, or one of a tuple.
-    """
-
-    def select(self, table: str, columns: Sequence[str], **where: Any) -> list[Row]:
-        """These columns of some rows, in the order of their keys."""
-
-    def insert(self, table: str, rows: Sequence[Row]) -> None:
-        """New rows, with a value for every column in the order of the table."""
-
-    def update(self, table: str, values: Mapping[str, Any], **where: Any) -> int:
-        """Give some rows these values; how many there were."""
-
-    def delete(self, table: str, **where: Any) -> None:
-        """Delete rows that anybody may read: there is nothing to overwrite."""
-
-    def counter(self) -> tuple[int, int]:
-        """Slots handed out, and the generation."""
-
-    def set_counter(self, name: str, value: int) -> None:
-        """So many are ``issued``, or this is the ``generation``."""
-
-    def lock(self) -> tuple[int, int]:
-        """The counter, which stays so until the end of the unit."""
-
-    def join_epochs(self, epochs: Sequence[int]) -> tuple[int, int]:
-        """Hold epochs as they are until the end of the unit, together with others.
-
-        Returns the counter, as it is once that is so. Give epochs in order.
-        """
-
-    def hold_epoch(self, epoch: int) -> None:
-        """Hold an epoch alone until the end of the unit, after all who joined it."""
+# One unit of work: public rows of these tables, and what is held until its end.
+Unit: TypeAlias = "MemoryUnit | Transaction"

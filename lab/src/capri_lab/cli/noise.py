@@ -195,12 +195,13 @@ def shuffled_rows(
     """The central epsilon of mixed sphere reports, and that of any randomizer's as private."""
     from capri.privacy.shuffle import central_epsilon
     from capri.privacy.sphere import sphere
+    from capri_lab.clones import clones_epsilon
 
     return [
         {
             "epsilon": epsilon,
             "reports": reports,
-            "any_randomizer": central_epsilon(epsilon, reports, delta),
+            "any_randomizer": clones_epsilon(epsilon, reports, delta),
             "sphere": central_epsilon(sphere(epsilon, dimension), reports, delta),
         }
         for epsilon in epsilons

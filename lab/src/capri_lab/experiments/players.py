@@ -1,6 +1,7 @@
 """Players: CAPRI in any form, every rival, uniform play. Declared in studies, built here alone."""
 
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -142,7 +143,20 @@ def read_epsilons(given: Given) -> tuple[float, ...]:
     if not given.has("epsilons"):
         raise given.error("epsilons is missing: positive numbers; inf is no noise", "epsilons")
     allowed = "positive numbers (inf is no noise)"
-    return tuple(map(float, given.several("epsilons", None, lambda value: value > 0, allowed)))
+    return tuple(map(float, several(given, "epsilons", None, lambda value: value > 0, allowed)))
+
+
+def several(
+    given: Given, key: str, default: Any, check: Callable[[Any], bool], allowed: str
+) -> list[Any]:
+    """One value or a list of different ones, each of which passes a check."""
+    value = given.take(key, default)
+    values = list(value) if isinstance(value, list | tuple | range) else [value]
+    for each in values:
+        Given({key: each}, given.source, given.path).number(key, None, check, allowed)
+    if not values or len(set(values)) < len(values):
+        raise given.error(f"{key} must be different numbers, at least one, got {value!r}", key)
+    return values
 
 
 def _check_options(

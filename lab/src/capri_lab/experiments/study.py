@@ -15,7 +15,7 @@ from capri.errors import ConfigurationError
 from capri.files import Given, Source, whole_from
 from capri.privacy.budget import Budget
 from capri_lab.experiments.cells import Cell, code_digest
-from capri_lab.experiments.players import Player, misfit, read_epsilons, read_player
+from capri_lab.experiments.players import Player, misfit, read_epsilons, read_player, several
 from capri_lab.experiments.worlds import DIGEST, World, read_world
 from capri_lab.own import spelled
 
@@ -183,7 +183,7 @@ def _read(given: Given, text: str) -> Study:
     description = given.take("description", "")
     if not isinstance(description, str):
         raise given.error(f"description must be a text, got {description!r}", "description")
-    rounds = given.several("rounds", None, whole_from(2), "whole numbers of 2 or more")
+    rounds = several(given, "rounds", None, whole_from(2), "whole numbers of 2 or more")
     delta = given.number("delta", 1e-5, lambda value: 0 < value < 1, "strictly between 0 and 1")
     code_version = given.take("code_version", False)
     if not isinstance(code_version, bool):
@@ -230,8 +230,8 @@ def _seeds(given: Given) -> tuple[int, ...]:
     value = given.take("seeds", 1)
     allowed = "how many there are (1 or more), or a list of whole numbers of 0 or more"
     if isinstance(value, list | tuple | range):
-        return tuple(map(int, given.several("seeds", None, whole_from(0), allowed)))
-    (count,) = given.several("seeds", 1, whole_from(1), allowed)
+        return tuple(map(int, several(given, "seeds", None, whole_from(0), allowed)))
+    (count,) = several(given, "seeds", 1, whole_from(1), allowed)
     return tuple(range(int(count)))
 
 

@@ -161,7 +161,8 @@ def _picture(summary: Summary, lines: Sequence[_Line], axes: _Axes, headline: st
     model = {line.player: players[line.player].promise["model"] for line in lines}
     models = [each for each in _TITLES if each in model.values() and each != "perfect"]
     models = models or ["perfect"]
-    margin = style.label_width([players[line.player].policy for line in lines])
+    # Beside a panel, for its labels: at 10 points, a letter is 0.085 inches wide.
+    margin = max(1.9, 0.4 + 0.085 * max(len(players[line.player].policy) for line in lines))
     width = (3.7 + margin) * len(models) + 0.6
     footnote = (
         "Seeded simulations. Dashes tell unlike promises apart; only lines of one kind promise "

@@ -263,7 +263,7 @@ class Rival(Settings, ABC):
         """In one line, what this run says to its users. Always a simulation."""
         if self.budget is None:
             return "no privacy: runs without noise"
-        promise = self.promise.with_numbers(self.budget)
+        promise = with_numbers(self.promise, self.budget)
         return f"simulation of {promise}: seeded noise, no privacy claim"
 
     @final
@@ -420,3 +420,16 @@ def reward_statuses(
     result[known] = awaited[offset[known]]
     result[(numbers >= 0) & (numbers < first)] = LATE
     return first_valid(result, numbers, rewards)
+
+
+def with_numbers(promise: Promise, budget: Budget) -> str:
+    """A promise in words, with its numbers.
+
+    >>> promise = Promise(model="local", kind="pure", protects="rewards")
+    >>> with_numbers(promise, Budget(epsilon=1.0, delta=1e-5))
+    '1-local privacy of rewards, per one round'
+    """
+    numbers = f"{budget.epsilon:g}"
+    if promise.kind == "approximate":
+        numbers = f"({budget.epsilon:g}, {budget.delta:g})"
+    return f"{numbers}-{promise.model} privacy of {promise.protects}, per {promise.unit}"

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import lru_cache
 from math import log
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from capri.checks import is_number
 from capri.errors import BudgetError, ConfigurationError, warn_of_leak
@@ -24,9 +24,12 @@ from capri.privacy.certificate.document import (
 )
 from capri.privacy.certificate.total import stated_total
 from capri.privacy.layout import MECHANISMS, Norm
-from capri.privacy.ledger import LEARNING, Ledger, PriorEvent, Reserved
+from capri.privacy.ledger import LEARNING, Ledger, PriorEvent
 from capri.privacy.shuffle import Shuffle
 from capri.version import version_of
+
+if TYPE_CHECKING:
+    from capri.store.reservation import Reservation
 
 # The libraries that noise and its account rest on.
 _NOISE = ("opendp", "dp-accounting", "numpy", "scipy")
@@ -147,7 +150,7 @@ def certify_devices(
     digests: dict[str, Any] | None = None,
     prior: PriorEvent | None = None,
     shuffle: Shuffle | None = None,
-    reservation: Reserved | None = None,
+    reservation: "Reservation | None" = None,
 ) -> Certificate:
     """State what every user of a :class:`LocalClient` is promised.
 
@@ -259,7 +262,7 @@ def _certificate(
     digests: dict[str, Any] | None,
     prior: PriorEvent | None = None,
     libraries: tuple[str, ...] = _NOISE,
-    reservation: Reserved | None = None,
+    reservation: "Reservation | None" = None,
     **figures: Any,
 ) -> Certificate:
     """Every certificate: words of its kinds, with the numbers in them, and figures beside."""

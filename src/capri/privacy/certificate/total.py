@@ -5,19 +5,21 @@ what is known of the sum: of Gaussian noise that composes to ``mu`` more than of
 that add up.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from capri.errors import ConfigurationError
 from capri.privacy.budget import Budget
 from capri.privacy.certificate.beliefs import belief_table, in_words, likely
 from capri.privacy.certificate.document import Declaration, assumed, filled, worded
-from capri.privacy.ledger import Reserved
+
+if TYPE_CHECKING:
+    from capri.store.reservation import Reservation
 
 _PERIODS = ("year", "month", "day")  # 2026, 2026-11, 2026-11-19
 
 
 def stated_total(
-    reservation: Reserved | None, unit: str, declaration: Declaration | None
+    reservation: "Reservation | None", unit: str, declaration: Declaration | None
 ) -> dict[str, Any] | None:
     """What the population is promised, in figures and words; None without a ledger.
 
