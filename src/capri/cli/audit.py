@@ -267,19 +267,29 @@ def sign(
 @certificate.command()
 def registry(
     file: Annotated[str, typer.Argument(help="The certificate, as JSON or as a page.")],
-    target: Annotated[Path, typer.Argument(help="The entry, a JSON file.")],
     name: Annotated[str, typer.Option(help="What is deployed.")],
     region: Annotated[str, typer.Option(help="Whose people it is about, or whose laws apply.")],
+    target: Annotated[
+        Path | None,
+        typer.Argument(
+            help="The entry, a YAML file: lower-case letters, digits, underscores. Default: of the "
+            "names and the year.",
+            show_default=False,
+        ),
+    ] = None,
     sector: Annotated[str | None, typer.Option(help="Such as Healthcare or Education.")] = None,
 ) -> None:
     """Write a certificate as an entry of the public registry of deployments."""
-    from capri.files import to_json, write_atomically
-    from capri.privacy.certificate.registry import registry_entry
+    from capri.files import write_atomically
+    from capri.privacy.certificate import registry as entries
     from capri.privacy.certificate.verify import read_certificate
 
-    entry = registry_entry(read_certificate(file), name=name, region=region, sector=sector)
-    write_atomically(target, to_json(entry).encode())
-    typer.echo(f"a draft of tier {entry['tier']}: {target}. Read it before you hand it in")
+    told = read_certificate(file)
+    entry = entries.registry_entry(told, name=name, region=region, sector=sector)
+    place = target or Path(entries.file_name(entry))
+    entries.check_file_name(place.name)
+    write_atomically(place, entries.registry_yaml(entry).encode())
+    typer.echo(f"a draft of tier {entry['tier']}: {place}. Read it before you hand it in")
 
 
 @certificate.command()

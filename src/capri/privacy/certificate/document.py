@@ -73,7 +73,7 @@ class Declaration:
 
     def __post_init__(self) -> None:
         for name in ("organisation", "contact", "purpose"):
-            object.__setattr__(self, name, _line(name, getattr(self, name)))
+            object.__setattr__(self, name, checked_line(name, getattr(self, name)))
         object.__setattr__(self, "date", _date(self.date))
 
     def to_dict(self) -> dict[str, str | None]:
@@ -191,7 +191,7 @@ class Certificate:
         write_atomically(target, forms.get(target.suffix, self.to_text)().encode())
 
 
-def _line(name: str, value: object) -> str | None:
+def checked_line(name: str, value: object) -> str | None:
     """One line of text without blank ends, or None."""
     if value is None:
         return None
