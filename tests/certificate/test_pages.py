@@ -13,6 +13,8 @@ import capri
 from browser import Browser, find_browser
 from builders import small_policy
 from capri.privacy.certificate import Certificate
+from capri.privacy.certificate.total import stated_total
+from standing import Standing
 
 PROGRAM = find_browser()
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium on this machine")
@@ -26,7 +28,7 @@ LONG = capri.Declaration(
 )
 
 
-def certificate(releases: int, **changes: Any) -> Certificate:
+def certificate(releases: int, standing: Any = None, **changes: Any) -> Certificate:
     """A real one, with as many releases as are wanted, all of them told."""
     told = small_policy(simulation_seed=None, **changes).certificate(declaration=LONG)
     row = {
@@ -36,7 +38,9 @@ def certificate(releases: int, **changes: Any) -> Certificate:
     }  # fmt: skip
     rows = tuple(row | {"epoch": number + 1, "noise": 2.4 + number} for number in range(releases))
     plans = [f"{number:064x}" for number in range(releases)]
-    return replace(told, releases=rows, digests=told.digests | {"plans": plans})
+    total = stated_total(standing, told.privacy_unit, None)
+    digests = told.digests | {"plans": plans}
+    return replace(told, releases=rows, digests=digests, in_total=total)
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +56,8 @@ CASES: dict[str, dict[str, Any]] = {
     "many unlike": {"releases": 60},
     "users": {"releases": 12, "contributions_per_user": 3},
     "local": {"releases": 12, "model": "local"},
+    "in total": {"releases": 12, "standing": Standing(organisation=LONG.organisation)},
+    "users in total": {"releases": 12, "contributions_per_user": 3, "standing": Standing()},
 }
 
 
@@ -88,14 +94,16 @@ def test_nothing_is_cut_and_nothing_scrolls_sideways(
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_prints_on_two_sheets_of_a4(browser: Browser, case: str, tmp_path: Path) -> None:
+def test_prints_on_two_sheets_of_a4_and_a_third_for_a_total(
+    browser: Browser, case: str, tmp_path: Path
+) -> None:
     path = tmp_path / "page.html"
     certificate(**CASES[case]).save(path)
     browser.open(path)
     answer = browser.call("Page.printToPDF", preferCSSPageSize=True, printBackground=True)
     pdf = base64.b64decode(answer["data"])
     sheets = re.findall(rb"/Type\s*/Page\b(?!s)", pdf)
-    assert 1 <= len(sheets) <= 2
+    assert 1 <= len(sheets) <= (3 if "standing" in CASES[case] else 2)
     (width, height) = map(float, re.findall(rb"/MediaBox \[0 0 ([\d.]+) ([\d.]+)\]", pdf)[0])
     assert (width, height) == pytest.approx((595, 842), abs=1)
 

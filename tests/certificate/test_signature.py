@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -12,7 +13,13 @@ import capri
 from builders import small_policy
 from capri.cli import app
 from capri.errors import ConfigurationError, StorageError
-from capri.privacy.certificate.verify import check_signature, make_keys, read_certificate, sign
+from capri.privacy.certificate.verify import (
+    check_signature,
+    make_keys,
+    read_certificate,
+    sign,
+    verify_file,
+)
 from certificate_mutations import mutations
 from stored_policies import policy
 
@@ -86,8 +93,75 @@ def test_the_command_says_what_holds(signed: Path) -> None:
     assert run.invoke(app, asked).exit_code == 1
 
 
+@pytest.fixture
+def signed_text(tmp_path: Path) -> Path:
+    """A certificate as Markdown, which carries no data, with its signature."""
+    file = tmp_path / "certificate.md"
+    small_policy(simulation_seed=None).certificate(declaration=ORGANISATION).save(file)
+    make_keys(tmp_path / "private.pem", tmp_path / "public.pem")
+    sign(file, tmp_path / "private.pem")
+    return file
+
+
+def test_any_bytes_that_were_signed_are_verified(signed_text: Path) -> None:
+    """`sign` takes any file, so `verify` does, too: by its signature alone."""
+    run, public = CliRunner(), str(signed_text.parent / "public.pem")
+    asked = ["certificate", "verify", str(signed_text), "--public-key", public]
+    done = run.invoke(app, asked)
+    assert done.exit_code == 0, done.output
+    assert "every byte is as it was signed" in done.output
+    assert "the key given" in done.output
+    # What compares content needs the content.
+    for more in ("--policy", "--ledger"):
+        done = run.invoke(app, [*asked, more, "somewhere"])
+        assert done.exit_code == 1
+        assert "give its JSON or its page" in done.stderr
+    for content in (b"", bytes(range(256)), "Zoë".encode("utf-16")):
+        signed_text.write_bytes(content)
+        sign(signed_text, signed_text.parent / "private.pem")
+        assert run.invoke(app, asked).exit_code == 0, content
+    Path(f"{signed_text}.sig").unlink()
+    done = run.invoke(app, asked[:3])
+    assert done.exit_code == 1
+    assert "verified by its signature, " in done.stderr
+
+
+def test_a_signature_does_not_stand_for_content(signed: Path) -> None:
+    """Of forms that carry their data these are read all the same, whoever signed them."""
+    for content in (b"{}", b"  <html></html>", signed.read_bytes().replace(b"1e-05", b"1e-06")):
+        signed.write_bytes(content)
+        sign(signed, signed.parent / "private.pem")
+        assert CliRunner().invoke(app, ["certificate", "verify", str(signed)]).exit_code == 1
+
+
+def test_every_changed_byte_of_a_signed_text_is_found(signed_text: Path) -> None:
+    content = signed_text.read_bytes()
+    assert verify_file(signed_text)[0] is None
+    for changed in mutations(content, 3):
+        signed_text.write_bytes(changed)
+        with pytest.raises(StorageError):
+            verify_file(signed_text)
+
+
+def test_the_file_is_read_once(signed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is verified is what was signed, also where somebody writes in between."""
+    opened: list[str] = []
+    true_open = Path.open
+
+    def counted(path: Path, *arguments: Any, **options: Any) -> Any:
+        opened.append(path.name)
+        return true_open(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", counted)
+    monkeypatch.setattr(Path, "read_bytes", lambda path: counted(path, "rb").read())
+    assert CliRunner().invoke(app, ["certificate", "verify", str(signed)]).exit_code == 0
+    assert opened.count("certificate.json") == 1
+    assert opened.count("certificate.json.sig") == 1
+
+
 def test_a_certificate_states_the_total_of_its_population(tmp_path: Path) -> None:
-    with capri.OrganisationLedger(f"sqlite:///{tmp_path}/l.db", organisation="Ada") as ledger:
+    url = f"sqlite:///{tmp_path}/l.db"
+    with capri.OrganisationLedger(url, organisation="Ada's Clinic") as ledger:
         ledger.add_population("patients", capri.Budget(3.0, 1e-5), period="year")
         place = {"ledger": ledger, "population": "patients", "budget": capri.Budget(1.0, 1e-6)}
         with policy(f"sqlite:///{tmp_path}/p.db", **place) as opened:

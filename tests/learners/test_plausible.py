@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from capri.family.evidence import Cap, best_weights, doubt_of
-from capri.family.plausible import plausible_weights
+from capri.family.evidence import Cap, best_weights, doubt_of, plausible_weights
 
 
 def evidence(b: np.ndarray, t: float) -> float:

@@ -46,7 +46,9 @@ def test_composition_is_the_worst_of_all_splits(total: int) -> None:
 @pytest.mark.parametrize("value", [0, -1, 1.0, True, "2", None])
 @pytest.mark.parametrize("name", ["total", "per_epoch"])
 def test_limit_that_is_no_count_is_refused(name: str, value: object) -> None:
-    with pytest.raises(ConfigurationError, match="at least 1"):
+    with pytest.raises(
+        ConfigurationError, match=f"{name} contributions must be a whole number of 1"
+    ):
         UserLimit(**({"total": 3} | {name: value}))
 
 

@@ -1,7 +1,7 @@
 """``capri audit`` and ``capri certificate``: what is promised, attacked and verified.
 
 An audit attacks the code that serves users, or the bytes that their devices upload. A certificate
-is verified by itself or against a saved policy.
+is verified by itself, against a saved policy, or against an organisation's ledger.
 """
 
 from pathlib import Path
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from capri.audit.proof import AttackResult, AuditResult
     from capri.joint.policy import Capri
     from capri.privacy.certificate import Certificate
+    from capri.store.book import Book
 
 FAILED = CHANGED = 1
 certificate = typer.Typer(help="Certificates of differential privacy.", no_args_is_help=True)
@@ -266,24 +267,36 @@ def sign(
 @certificate.command()
 def registry(
     file: Annotated[str, typer.Argument(help="The certificate, as JSON or as a page.")],
-    target: Annotated[Path, typer.Argument(help="The entry, a JSON file.")],
     name: Annotated[str, typer.Option(help="What is deployed.")],
     region: Annotated[str, typer.Option(help="Whose people it is about, or whose laws apply.")],
+    target: Annotated[
+        Path | None,
+        typer.Argument(
+            help="The entry, a YAML file: lower-case letters, digits, underscores. Default: of the "
+            "names and the year.",
+            show_default=False,
+        ),
+    ] = None,
     sector: Annotated[str | None, typer.Option(help="Such as Healthcare or Education.")] = None,
 ) -> None:
     """Write a certificate as an entry of the public registry of deployments."""
-    from capri.files import to_json, write_atomically
-    from capri.privacy.certificate.registry import registry_entry
+    from capri.files import write_atomically
+    from capri.privacy.certificate import registry as entries
     from capri.privacy.certificate.verify import read_certificate
 
-    entry = registry_entry(read_certificate(file), name=name, region=region, sector=sector)
-    write_atomically(target, to_json(entry).encode())
-    typer.echo(f"a draft of tier {entry['tier']}: {target}. Read it before you hand it in")
+    told = read_certificate(file)
+    entry = entries.registry_entry(told, name=name, region=region, sector=sector)
+    place = target or Path(entries.file_name(entry))
+    entries.check_file_name(place.name)
+    write_atomically(place, entries.registry_yaml(entry).encode())
+    typer.echo(f"a draft of tier {entry['tier']}: {place}. Read it before you hand it in")
 
 
 @certificate.command()
 def verify(
-    file: Annotated[str, typer.Argument(help="The certificate, as JSON or as a page.")],
+    file: Annotated[
+        str, typer.Argument(help="The certificate: JSON or page, or any form that was signed.")
+    ],
     policy: Annotated[
         str | None,
         typer.Option(
@@ -291,55 +304,114 @@ def verify(
             metavar="PATH",
         ),
     ] = None,
+    ledger: Annotated[
+        str | None,
+        typer.Option(
+            help="The organisation's ledger: the entry that is named must say what is stated.",
+            metavar="URL",
+        ),
+    ] = None,
     public_key: Annotated[
         Path | None, typer.Option(help="FILE.sig must be a signature by this key.")
     ] = None,
 ) -> None:
-    """Check that a certificate is whole, signed, and that of a saved policy.
+    """Check that a certificate is whole, signed, of a saved policy and of a ledger.
 
     The content must follow its schema and have the digest it states; a page
     must show its own data, to the last byte. Where there is FILE.sig, it must
-    be a signature of the file as it is. Whose key that is, you have to know:
-    give --public-key. Ends with exit code 1 where something is wrong.
+    be a signature of the file as it is; a text, or any other form without
+    data, is verified by that alone. Whose key that is, you have to know: give
+    --public-key. Ends with exit code 1 where something is wrong.
     """
     from capri.errors import StorageError
-    from capri.privacy.certificate.verify import read_certificate
+    from capri.privacy.certificate.verify import verify_file
 
     try:
-        told = read_certificate(file)
-        signed = _signed(Path(file), public_key)
-        later = None if policy is None else _releases_since(told, Path(policy))
+        told, key = verify_file(file, public_key)
+        if told is None and (policy or ledger):
+            raise StorageError("this form carries no data to compare: give its JSON or its page")
+        said = [_same_policy(told, Path(policy))] if told and policy else []
+        said += [_same_total(told, ledger)] if told and ledger else []
     except StorageError as problem:
         typer.echo(f"not verified: {problem}", err=True)
         raise typer.Exit(CHANGED) from None
-    typer.echo(
+    for line in (*_told(told), _signed(key, public_key), *said):
+        typer.echo(line)
+
+
+def _told(told: "Certificate | None") -> list[str]:
+    """What was verified."""
+    if told is None:
+        return ["verified: every byte is as it was signed; this form carries no data to be read"]
+    return [
         f"verified: ({told.epsilon:g}, {told.delta:g})-differential privacy, {told.model} model, "
-        f"{len(told.releases)} releases"
-    )
-    typer.echo(f"issued by: {told.declaration['organisation'] or 'not declared'} (self-issued)")
-    typer.echo(f"digest: {told.digest}")
-    typer.echo(signed)
-    if later is not None:
-        since = "none since" if later == 0 else f"{later} since"
-        typer.echo(f"policy: configuration and all plans agree; releases of the policy: {since}")
+        f"{len(told.releases)} releases",
+        f"issued by: {told.declaration['organisation'] or 'not declared'} (self-issued)",
+        f"digest: {told.digest}",
+    ]
 
 
-def _signed(file: Path, public_key: Path | None) -> str:
-    """By which key a certificate was signed, or an error where it was changed since."""
-    from capri.errors import StorageError
-    from capri.privacy.certificate.verify import check_signature
-
-    place = Path(f"{file}.sig")
-    if not place.exists():
-        if public_key is not None:
-            raise StorageError(f"there is no signature at {place}")
+def _signed(key: str | None, public_key: Path | None) -> str:
+    """By which key a certificate was signed."""
+    if key is None:
         return "signature: none. This finds changes, not forgers: compare the digest"
-    name = check_signature(file.read_bytes(), place.read_bytes(), public_key)
     whose = "the key given" if public_key is not None else "compare it with the published one"
-    return f"signature: by key {name} ({whose})"
+    return f"signature: by key {key} ({whose})"
 
 
-def _releases_since(told: "Certificate", path: Path) -> int:
+def _same_total(told: "Certificate", url: str) -> str:
+    """How far a ledger has come since a certificate, or an error where it says something else."""
+    from itertools import islice
+
+    from capri.errors import StorageError
+    from capri.store.book import Book
+    from capri.store.organisation import OrganisationLedger
+
+    stated = told.in_total
+    if stated is None:
+        raise StorageError("the certificate states no total: it is of no ledger")
+    with OrganisationLedger(url, read_only=True) as ledger:
+        now, digests = ledger.repository.database.read(ledger.repository.checkpoint)
+        if ledger.id != stated["ledger"]:
+            raise StorageError(
+                f"the certificate is of the ledger {stated['ledger'][:12]}, this one is "
+                f"{ledger.id[:12]}"
+            )
+        if now.generation < stated["generation"]:
+            raise StorageError(
+                f"the ledger is older than the certificate: {now.generation} entries against "
+                f"{stated['generation']}. Give the newest copy"
+            )
+        book = Book()
+        for entry in islice(ledger.entries(), stated["generation"]):
+            book.read(entry["kind"], entry)
+        found = _standing(book, stated) | {"organisation": ledger.organisation}
+    found["digest"] = digests[stated["generation"]]
+    if differs := [name for name, value in found.items() if stated[name] != value]:
+        raise StorageError(
+            f"entry {stated['generation']} of the ledger does not say what the certificate states: "
+            f"{', '.join(differs)} differ"
+        )
+    since = now.generation - stated["generation"]
+    return f"ledger: entry {stated['generation']} says what is stated; entries since: {since}"
+
+
+def _standing(book: "Book", stated: dict[str, Any]) -> dict[str, Any]:
+    """What a book says of the population that a certificate names; nothing where it knows none."""
+    from dataclasses import asdict
+
+    population, period = book.populations.get(stated["population"]), stated["period"] or ""
+    if population is None:
+        return {"population": None}
+    return {
+        "promised": asdict(population.budget),
+        "account": population.account,
+        "reserved": asdict(book.spent(population, period)),
+        "sources": len(book.held.get((population.name, period), {})),
+    }
+
+
+def _same_policy(told: "Certificate", path: Path) -> str:
     """How many releases a saved policy has made since, or an error where it is another one."""
     from capri.epoch.storage import configuration_digest, damage_as_storage_error, read_policy_file
     from capri.privacy.certificate.verify import check_digests
@@ -348,4 +420,6 @@ def _releases_since(told: "Certificate", path: Path) -> int:
     with damage_as_storage_error(path):
         laws = values["repository"]["tables"]["laws"] if "repository" in values else []
         known = laws[-1]["state"]["learning"] if laws else values
-        return check_digests(told, configuration_digest(values, arrays), known["plans"])
+        later = check_digests(told, configuration_digest(values, arrays), known["plans"])
+    since = "none since" if later == 0 else f"{later} since"
+    return f"policy: configuration and all plans agree; releases of the policy: {since}"

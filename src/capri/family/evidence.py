@@ -8,10 +8,12 @@ the weights maximise
 with ``x = log t``.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from math import log, pi
 
 import numpy as np
-from scipy.linalg import lapack
+from scipy.linalg import lapack, solve_triangular
 from scipy.optimize import minimize
 
 from capri.arrays import FloatArray
@@ -19,8 +21,14 @@ from capri.arrays import FloatArray
 # Deviation of each log weight from its expectation, and of all of them together.
 _SPREAD, _COMMON = 1.5, 1.5
 _STEPS = 40
+# Log weights beyond these make no difference.
+_LEAST, _MOST = -30.0, 10.0
 # Deviation, in logarithms, of weights above their cap.
 _SOFT = 0.5
+# Steps between two draws that are kept, and narrowings of one step before it stays where it is.
+_BETWEEN, _NARROWER = 4, 30
+# Draws come from a Gaussian wider than Laplace's by this factor in variance: tails must be reached.
+_WIDER = 2.0
 
 
 def best_weights(
@@ -33,15 +41,23 @@ def best_weights(
 ) -> tuple[FloatArray, float]:
     """Weights of largest evidence, and its logarithm up to a constant.
 
-    The better end of two ascents, from ``start`` and from ``expected``.
-
     ``grams`` are ``E^T S_k E``; ``doubt`` is the covariance of log weights before the release, and
     ``cap`` says how large some may be together.
     """
-    loss = _Loss(b, grams, expected, doubt_of(len(expected)) if doubt is None else doubt, cap)
+    doubt = doubt_of(len(expected)) if doubt is None else doubt
+    return least(Evidence(b, grams, expected, doubt, cap).loss, start, expected, _STEPS)
+
+
+def least(
+    loss: Callable[[FloatArray], tuple[float, FloatArray]],
+    start: FloatArray,
+    expected: FloatArray,
+    steps: int,
+) -> tuple[FloatArray, float]:
+    """Where a loss with its slope is least, after the better of two descents; minus the loss."""
     starts = [start] if np.array_equal(start, expected) else [start, expected]
     found = [
-        minimize(loss, x, jac=True, method="L-BFGS-B", options={"maxiter": _STEPS}) for x in starts
+        minimize(loss, x, jac=True, method="L-BFGS-B", options={"maxiter": steps}) for x in starts
     ]
     best = min(found, key=lambda each: float(each.fun))
     return np.asarray(best.x), -float(best.fun)
@@ -64,15 +80,15 @@ class Cap:
 
     def __call__(self, x: FloatArray) -> tuple[float, FloatArray]:
         """What is added, and its slope."""
-        t = self.sizes * np.exp(np.clip(x, -30, 10))
+        t = self.sizes * np.exp(np.clip(x, _LEAST, _MOST))
         beyond = float(np.log(max(float(t.sum()), 1e-300) / self.most)) / _SOFT
         if beyond <= 0:
             return 0.0, np.zeros(len(x))
         return 0.5 * beyond**2, beyond / _SOFT * t / float(t.sum())
 
 
-class _Loss:
-    """What the weights minimise, and its slope."""
+class Evidence:
+    """Of log weights, with their law before the release."""
 
     def __init__(
         self,
@@ -82,22 +98,26 @@ class _Loss:
         doubt: FloatArray,
         cap: Cap | None = None,
     ) -> None:
-        self._cap = cap
-        self._b, self._expected, count = b, expected, len(expected)
-        self._precision = np.linalg.inv(doubt)
-        self._flat = grams.reshape(count, -1)
+        self._b, self._expected, self._cap = b, expected, cap
+        self.precision = np.asarray(np.linalg.inv(doubt))
+        self._flat = grams.reshape(len(expected), -1)
 
-    def __call__(self, x: FloatArray) -> tuple[float, FloatArray]:
-        b, size = self._b, len(self._b)
-        t = np.exp(np.clip(x, -30, 10))
+    def _root(self, t: FloatArray) -> FloatArray:
+        """Cholesky's, of ``I + sum_k t_k E^T S_k E``."""
+        size = len(self._b)
         total = (t @ self._flat).reshape(size, size)
         total[np.diag_indices(size)] += 1.0
-        lower, _ = lapack.dpotrf(total, lower=1, clean=1)
+        return np.asarray(lapack.dpotrf(total, lower=1, clean=1)[0])
+
+    def loss(self, x: FloatArray) -> tuple[float, FloatArray]:
+        """What the weights minimise, and its slope."""
+        b, t = self._b, np.exp(np.clip(x, _LEAST, _MOST))
+        lower = self._root(t)
         inverse, _ = lapack.dpotri(lower, lower=1)
         inverse = inverse + np.tril(inverse, -1).T
         a = inverse @ b
         away = x - self._expected
-        pull = self._precision @ away
+        pull = self.precision @ away
         value = 0.5 * float(b @ a) + float(np.log(np.diag(lower)).sum()) + 0.5 * float(away @ pull)
         slope = self._flat @ (inverse - np.outer(a, a)).ravel()
         slope = 0.5 * t * slope + pull
@@ -105,3 +125,69 @@ class _Loss:
             return value, slope
         more, steeper = self._cap(x)
         return value + more, slope + steeper
+
+    def logarithm(self, x: FloatArray) -> float:
+        """Of the posterior, up to a constant."""
+        lower = self._root(np.exp(np.clip(x, _LEAST, _MOST)))
+        white = solve_triangular(lower, self._b, lower=True, check_finite=False)
+        away = x - self._expected
+        value = float(white @ white) + float(away @ self.precision @ away)
+        more = 0.0 if self._cap is None else self._cap(x)[0]
+        return -0.5 * value - float(np.log(np.diag(lower)).sum()) - more
+
+    def information(self, x: FloatArray) -> FloatArray:
+        """Fisher's: ``t_i t_j tr(A^-1 G_i A^-1 G_j) / 2``."""
+        size, t = len(self._b), np.exp(np.clip(x, _LEAST, _MOST))
+        lower = self._root(t)
+        inverse = np.asarray(lapack.dtrtri(lower, lower=1)[0])
+        turned = np.array([inverse @ each.reshape(size, size) @ inverse.T for each in self._flat])
+        flat = turned.reshape(len(x), -1) * t[:, None]
+        return np.asarray(flat @ flat.T / 2)
+
+
+def plausible_weights(
+    b: FloatArray,
+    grams: FloatArray,
+    best: FloatArray,
+    expected: FloatArray,
+    doubt: FloatArray,
+    count: int,
+    cap: Cap | None = None,
+) -> list[FloatArray]:
+    """So many draws of log weights that the evidence does not rule out, by their posterior.
+
+    The weights of largest evidence are one answer among many where little was told: a part that is
+    likely noise is then believed as far as the noise goes. An average over all weights believes it
+    as far as it is likely.
+
+    Elliptical slice sampling (Murray, Adams and MacKay 2010) with the Gaussian of Laplace as its
+    law: ``x`` moves on ellipses around the best weights, and nothing needs tuning. The randomness
+    is fixed: the same release gives the same sample.
+    """
+    target = Evidence(b, grams, expected, doubt, cap)
+    precision = (target.information(best) + target.precision) / _WIDER
+    lower = np.linalg.cholesky(precision)
+    generator = np.random.default_rng(0)
+    place, found = np.zeros(len(best)), []
+
+    def rest(away: FloatArray) -> float:
+        """The posterior over the Gaussian that ellipses are drawn for."""
+        return target.logarithm(best + away) + 0.5 * float(np.sum((lower.T @ away) ** 2))
+
+    height = rest(place)
+    for _ in range(count):
+        for _ in range(_BETWEEN):
+            other = solve_triangular(lower.T, generator.standard_normal(len(best)))
+            floor = height + log(1 - generator.random())
+            angle = generator.uniform(0, 2 * pi)
+            low, high = angle - 2 * pi, angle
+            for _ in range(_NARROWER):
+                new = place * np.cos(angle) + other * np.sin(angle)
+                reached = rest(new)
+                if reached > floor:
+                    place, height = new, reached
+                    break
+                low, high = (angle, high) if angle < 0 else (low, angle)
+                angle = generator.uniform(low, high)
+        found.append(best + place)
+    return found

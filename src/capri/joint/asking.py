@@ -1,6 +1,5 @@
 """What anybody may ask of a curator's policy: its promise, its account, what it believes."""
 
-from collections.abc import Callable, Sequence
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Self
 
@@ -182,32 +181,12 @@ class Asking:
         with self._lock:
             return lifts(self._engine.learning.learner, control)
 
-    def forecast(
-        self,
-        *,
-        horizons: Sequence[int] = (1_000, 10_000, 100_000),
-        epsilons: Sequence[float] | None = None,
-        functions: int = 10,
-        noise: float = 0.1,
-        seed: int = 0,
-        kinds: Sequence[str] | None = None,
-        compare: bool = True,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> "Forecast":
+    def forecast(self, **asked: Any) -> "Forecast":
         """What to expect of this configuration, from play against random functions.
 
-        Touches neither users nor this policy. See :func:`capri.forecast.forecast`.
+        Touches neither users nor this policy. See :func:`capri.forecast.forecast` for what it
+        takes, such as ``horizons``, ``epsilons`` and ``functions``.
         """
         from capri.forecast.run import forecast
 
-        return forecast(
-            self,
-            horizons=horizons,
-            epsilons=epsilons,
-            functions=functions,
-            noise=noise,
-            seed=seed,
-            kinds=kinds,
-            compare=compare,
-            progress=progress,
-        )
+        return forecast(self, **asked)

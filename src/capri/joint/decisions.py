@@ -21,9 +21,9 @@ from capri.epoch.decide import Logged, serve
 from capri.epoch.decisions import DecisionIds, Decisions
 from capri.errors import StorageError
 from capri.joint.slots import FullError, SlotBook, Slots
-from capri.joint.state import TURNS, PublicState
+from capri.joint.state import PublicState
 from capri.store.codec import VOID, Played, owned
-from capri.store.repository import OvertakenError, Remembered
+from capri.store.repository import TURNS, OvertakenError, Remembered, never_current
 from capri.store.tables import Unit
 from capri.store.view import View
 from capri.streams import Streams
@@ -118,7 +118,7 @@ class Decider:
                 raise
             if slots is not None:
                 self.slots.give_back(slots)
-        raise self._state.never_current()
+        raise never_current(self._state.repository)
 
     def wanted(self, keys: Sequence[str]) -> int:
         """How many visits with keys need a slot: a key that is known has its decision."""

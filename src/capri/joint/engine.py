@@ -31,13 +31,13 @@ from capri.joint.loop import EpochLoop
 from capri.joint.pace import Background, Pace, Synchronous
 from capri.joint.release import stored_columns
 from capri.joint.rewards import Rewards
-from capri.joint.state import PublicState, repeated
+from capri.joint.state import PublicState
 from capri.privacy.budget import UserId, check_users, user_digest
 from capri.privacy.gate import Gate
 from capri.privacy.ledger import Ledger, ReleaseEvent
 from capri.store.memory import MemoryRepository
 from capri.store.persistence import Described
-from capri.store.repository import Forgotten, Repository, Rows
+from capri.store.repository import Forgotten, Repository, Rows, repeated
 from capri.store.tables import Unit
 from capri.streams import Streams
 
@@ -281,7 +281,7 @@ class Engine:
                     self.state.write(change)
                     self.state.refresh()  # and let the rollback guard know
 
-        repeated(self.state, step)
+        repeated(self.repository, step)
 
     def shadows(self) -> tuple[ShadowRecord, ...]:
         """What the policy would have been worth, for each released epoch with shadow visits."""

@@ -9,7 +9,7 @@ from capri.epoch.decisions import Decisions
 from capri.errors import CapriError, StorageError
 from capri.joint.decisions import Decider, Visits
 from capri.joint.loop import AHEAD, EpochLoop
-from capri.joint.state import repeated
+from capri.store.repository import repeated
 
 # Seconds after which it looks by itself: for epochs on a clock, and for what others left half-way.
 _PERIOD = 0.5
@@ -195,7 +195,7 @@ class Background:
 
     def step(self) -> float | None:
         """All that is due, whoever else is at it; the seconds until more is."""
-        soon = repeated(self._state, self._loop.step)
+        soon = repeated(self._state.repository, self._loop.step)
         if self.settler.started:
             self.settler.wake()
         else:

@@ -23,10 +23,11 @@ from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field
 from math import inf
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
-from select import select
 from time import thread_time
-from typing import IO, Any
+from typing import Any
 
 from capri.epoch.decide import Chooser
 from capri.epoch.learning_loop import LearningLoop
@@ -40,14 +41,13 @@ from capri.streams import Streams
 # Seconds of computing in this process after which another one is worth its start. Of its own
 # computing: on a busy machine everything takes long, and one more process does not help.
 LONG = 0.1
-_LENGTH = 8
 Parts = list[bytes | bytearray | memoryview]
 # What the other process says where it has no result: it cannot read the order, or it failed at it.
 _UNREAD: Parts = [b"unread"]
 _FAILED: Parts = [b"failed"]
 _THERE: Parts = [b"there"]
 # Under no name of ours: a sampler of the caller's __main__ must not be found as another function.
-_COMMAND = "__import__('capri.joint.planner', fromlist=['main']).main()"
+_COMMAND = "__import__('capri.joint.planner', fromlist=['main']).main({})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,6 +131,7 @@ class PlannerProcess:
     def __init__(self, *, alone: bool = False) -> None:
         """``alone``: whoever waits for the result anyway makes it here."""
         self._process: subprocess.Popen[bytes] | None = None
+        self._pipe: Connection | None = None
         self._stopped = False
         self.apart = False  # whether results are worth a process
         self._portable = not alone  # whether the other process can read the problem, too
@@ -170,13 +171,11 @@ class PlannerProcess:
         finally:
             learning._draws = own
         try:
-            process = self._started()
-            assert process.stdin is not None
-            assert process.stdout is not None
-            if not self._is_there(process.stdout):
+            pipe = self._started()
+            if not self._is_there(pipe):
                 return None
-            send(process.stdin, order)
-            answer = receive(process.stdout)
+            send(pipe, order)
+            answer = receive(pipe)
             result = None if answer in (_UNREAD, _FAILED) else _whole(answer)
         except Exception:  # it has ended, or what it sent cannot be read
             self.close()
@@ -186,29 +185,31 @@ class PlannerProcess:
             self.close()
         return result
 
-    def _is_there(self, pipe: IO[bytes]) -> bool:
+    def _is_there(self, pipe: Connection) -> bool:
         """Whether the process has started; whoever made a short result does not wait for it."""
         if not self._answers:
-            waited = None if self._patience == inf else self._patience
-            if not select([pipe], [], [], waited)[0]:
+            if not pipe.poll(None if self._patience == inf else self._patience):
                 return False
             self._answers = receive(pipe) == _THERE
         return self._answers
 
-    def _started(self) -> subprocess.Popen[bytes]:
-        if self._process is None:
+    def _started(self) -> Connection:
+        if self._pipe is None:
             self._answers = False
+            self._pipe, there = Pipe()
             home = str(Path(__file__).parents[2])
             paths = filter(None, [home, os.environ.get("PYTHONPATH")])
             limits = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1")
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", _COMMAND],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                env=os.environ | limits | {"PYTHONPATH": os.pathsep.join(paths)},
-                start_new_session=True,  # an interrupt at the terminal is for the policy
-            )
-        return self._process
+            with there:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-c", _COMMAND.format(there.fileno())],
+                    stdin=subprocess.DEVNULL,
+                    stdout=sys.__stderr__,
+                    pass_fds=[there.fileno()],
+                    env=os.environ | limits | {"PYTHONPATH": os.pathsep.join(paths)},
+                    start_new_session=True,  # an interrupt at the terminal is for the policy
+                )
+        return self._pipe
 
     def stop(self) -> None:
         """Give up the result under way; asked by another thread than the one that waits for it."""
@@ -220,13 +221,12 @@ class PlannerProcess:
     def close(self) -> None:
         """End the other process."""
         process, self._process = self._process, None
+        pipe, self._pipe = self._pipe, None
         if process is not None:
             process.kill()
-            for pipe in (process.stdin, process.stdout):
-                if pipe is not None:
-                    with suppress(OSError):
-                        pipe.close()
             process.wait()
+        if pipe is not None:
+            pipe.close()
 
 
 def _at_home(result: PlanResult, problem: Problem, streams: Streams) -> PlanResult:
@@ -250,44 +250,27 @@ def _whole(parts: Parts) -> Any:
     return pickle.loads(parts[0], buffers=parts[1:])
 
 
-def send(pipe: IO[bytes], parts: Parts) -> None:
-    """Some bytes, each after their length, all after their number."""
-    pipe.write(len(parts).to_bytes(_LENGTH))
+def send(pipe: Connection, parts: Parts) -> None:
+    """Some bytes, after their number."""
+    pipe.send_bytes(len(parts).to_bytes(8))
     for part in parts:
-        pipe.write(len(part).to_bytes(_LENGTH))
-        pipe.write(part)
-    pipe.flush()
+        pipe.send_bytes(part)
 
 
-def receive(pipe: IO[bytes]) -> Parts:
+def receive(pipe: Connection) -> Parts:
     """The inverse of :func:`send`; the end of the pipe is an error."""
-    return [_read(pipe, _read_number(pipe)) for _ in range(_read_number(pipe))]
+    count = int.from_bytes(pipe.recv_bytes())
+    # Arrays that are made of a part may be written to.
+    return [bytearray(pipe.recv_bytes()) for _ in range(count)]
 
 
-def _read_number(pipe: IO[bytes]) -> int:
-    return int.from_bytes(_read(pipe, _LENGTH))
-
-
-def _read(pipe: IO[bytes], length: int) -> bytearray:
-    content = bytearray(length)  # arrays that are made of it may be written to
-    view, done = memoryview(content), 0
-    while done < length:
-        count = pipe.readinto(view[done:])  # type: ignore[attr-defined]
-        if not count:
-            raise EOFError
-        done += count
-    return content
-
-
-def main() -> None:
-    """Serve until the input ends."""
-    # Whatever prints must not get between the answers.
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    with suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
-        send(answers, _THERE)
+def main(place: int) -> None:
+    """Serve until the pipe ends, which is at a descriptor of this process."""
+    pipe = Connection(place)
+    with suppress(EOFError, OSError, KeyboardInterrupt):
+        send(pipe, _THERE)
         while True:
-            send(answers, _answered(receive(sys.stdin.buffer)))
+            send(pipe, _answered(receive(pipe)))
 
 
 def _answered(order: Parts) -> Parts:

@@ -22,8 +22,8 @@ from capri.epoch.rewards import (
     UNKNOWN,
     first_valid,
 )
-from capri.joint.state import TURNS, PublicState
-from capri.store.repository import Combined, OvertakenError
+from capri.joint.state import PublicState
+from capri.store.repository import TURNS, Combined, OvertakenError, never_current
 from capri.store.tables import Unit
 from capri.store.view import OPEN, EpochRow, View
 
@@ -53,7 +53,7 @@ class Rewards:
                 )
             except OvertakenError:
                 self._state.look()
-        raise self._state.never_current()
+        raise never_current(self._state.repository)
 
     def _reward(
         self, unit: Unit, view: View, numbers: IntArray, values: FloatArray, names: list[bytes]

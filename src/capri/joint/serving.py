@@ -25,11 +25,10 @@ from capri.epoch.shadow import ShadowRecord
 from capri.errors import BudgetError, ConfigurationError, ShapeError
 from capri.joint.changes import changed, noted, plain, schedule_terms
 from capri.joint.decisions import Visits
-from capri.joint.state import repeated
 from capri.privacy.budget import UserId, check_users
 from capri.spaces import Contexts, as_contexts, as_visits
 from capri.store.persistence import Configuration
-from capri.store.repository import Forgotten
+from capri.store.repository import Forgotten, repeated
 from capri.streams import Streams
 
 if TYPE_CHECKING:
@@ -321,7 +320,7 @@ class Serving(ABC):
         """
         self._check_process()
         engine = self._engine
-        repeated(engine.state, lambda: engine.loop.close_all(early=early))
+        repeated(engine.repository, lambda: engine.loop.close_all(early=early))
 
     def close_full_epoch(self) -> None:
         """Close epochs whose decisions are all taken, if none is under way; else nothing happens.
@@ -329,7 +328,7 @@ class Serving(ABC):
         Those that wait for rewards go on waiting while another epoch takes decisions.
         """
         self._check_process()
-        repeated(self._engine.state, self._engine.loop.close_full)
+        repeated(self._engine.repository, self._engine.loop.close_full)
 
     # -- operating --------------------------------------------------------------------------------
 

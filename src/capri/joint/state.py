@@ -5,7 +5,7 @@ and :mod:`capri.joint.release`.
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from capri.epoch.decide import Chooser
 from capri.epoch.plan import EpochPlan, Segment
@@ -16,7 +16,7 @@ from capri.epoch.storage import (
     plan_from_state,
     segment_from_state,
 )
-from capri.errors import HorizonError, StorageError
+from capri.errors import HorizonError
 from capri.privacy.ledger import ReleaseEvent
 from capri.store.repository import OvertakenError, OwnLock, Repository
 from capri.store.tables import Unit
@@ -26,25 +26,9 @@ from capri.streams import Streams
 if TYPE_CHECKING:
     from capri.epoch.learning_loop import LearningLoop
 
-Result = TypeVar("Result")
-
 # A change of law or epoch takes effect at a multiple of this share of an epoch: when exactly the
 # computation behind it was ready is nobody's business.
 _SHARE = 64
-
-# How often in a row a call or a step may be overtaken: others at work account for a few times, and
-# a store that never agrees with what was read of it must not be asked for ever.
-TURNS = 1000
-
-
-def repeated(state: "PublicState", step: Callable[[], Result]) -> Result:
-    """Take a step, again where another process was faster."""
-    for _ in range(TURNS):
-        try:
-            return step()
-        except OvertakenError:
-            continue
-    raise state.never_current()
 
 
 class StepLock(OwnLock):  # type: ignore[misc]
@@ -199,13 +183,6 @@ class PublicState:
             self._tell(self.learning, self._new_events())
             self._noted = view.generation
             self._drop_old(view)
-
-    def never_current(self) -> StorageError:
-        """What to say after :data:`TURNS`."""
-        return StorageError(
-            f"{self.repository!r} was never as it had just been read, {TURNS} times in a row: "
-            "nothing was changed. Check that nobody replaces or restores it, and open it again"
-        )
 
     def _law_of(self, law: int) -> tuple[dict[str, Any], dict[str, Any]] | None:
         """A law, None if no epoch plays it any more."""

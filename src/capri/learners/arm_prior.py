@@ -17,16 +17,16 @@ their logarithms. Context-free play is the corner where only the constants are l
 """
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import log, sqrt
 from typing import Self
 
 import numpy as np
 from scipy.linalg import solve_triangular
-from scipy.optimize import minimize
 
 from capri.arrays import FloatArray
 from capri.family import Candidates
+from capri.family.evidence import doubt_of, least
 from capri.family.family import ACTION, CONSTANT, CONTEXT, INTERACTION
 from capri.learners.belief import PRIOR_SECOND_MOMENT, Belief, Believed
 from capri.learners.boundary import INTERCEPT_DEVIATION, room_of, size_reach
@@ -156,8 +156,6 @@ def _root_from_one(matrix: FloatArray) -> FloatArray:
         return np.asarray(np.linalg.cholesky((vectors * np.maximum(values, 1.0)) @ vectors.T))
 
 
-# Deviation of each log weight from its expectation, and of all of them together.
-_SPREAD, _COMMON = 1.5, 1.5
 _STEPS = 25
 # Added to every prior variance, as a share of the mean one, so that there is a root.
 _LEAST = 1e-9
@@ -260,19 +258,10 @@ class ArmPrior:
 
     @cached_property
     def _precision(self) -> FloatArray:
-        count = len(self.expected)
-        return np.asarray(np.linalg.inv(_SPREAD**2 * np.eye(count) + _COMMON**2))
+        return np.asarray(np.linalg.inv(doubt_of(len(self.expected))))
 
     def _preferred(self, belief: Belief, start: FloatArray) -> tuple[FloatArray, float]:
-        """The better end of two ascents. Arms that were never played say nothing of weights."""
+        """Of largest evidence. Arms that were never played say nothing of weights."""
         seen = belief.information.any(axis=(1, 2))
-        known = belief.information[seen], belief.vector[seen]
-        starts = [start] if np.array_equal(start, self.expected) else [start, self.expected]
-        found = [
-            minimize(
-                self.loss, x, args=known, jac=True, method="L-BFGS-B", options={"maxiter": _STEPS}
-            )
-            for x in starts
-        ]
-        best = min(found, key=lambda each: float(each.fun))
-        return np.asarray(best.x), -float(best.fun)
+        loss = partial(self.loss, information=belief.information[seen], vector=belief.vector[seen])
+        return least(loss, start, self.expected, _STEPS)

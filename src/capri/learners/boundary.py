@@ -41,6 +41,7 @@ from capri.learners.belief import PRIOR_SECOND_MOMENT, Belief, Squares
 
 if TYPE_CHECKING:
     from capri.epoch.problem import Problem
+    from capri.spaces import Actions, Contexts
 
 # Deviation of the intercept before any release, as a share of B: that of a uniform law.
 INTERCEPT_DEVIATION = 0.6
@@ -97,13 +98,19 @@ def public_pairs(problem: "Problem") -> FloatArray:
     From draws of their own, so that guard rails move no other draw, and a policy that was loaded
     sees the pairs that it saw before.
     """
-    generator, actions = np.random.default_rng(0), problem.actions
-    contexts, weights = problem.contexts.support(generator, _PAIRS)
-    if len(contexts) * actions.count <= _PAIRS:
-        pairs = actions.pairs(contexts)
+    return uniform_pairs(problem.contexts, problem.actions, _PAIRS, np.random.default_rng(0))
+
+
+def uniform_pairs(
+    contexts: "Contexts", actions: "Actions", count: int, generator: np.random.Generator
+) -> FloatArray:
+    """Public pairs under uniform play: all of them, or so many that are drawn."""
+    known, weights = contexts.support(generator, count)
+    if len(known) * actions.count <= count:
+        pairs = actions.pairs(known)
         return np.asarray(pairs.reshape(-1, pairs.shape[-1]))
-    rows = generator.choice(len(contexts), size=_PAIRS, p=weights)
-    return actions.chosen(contexts[rows], generator.integers(actions.count, size=_PAIRS))
+    rows = generator.choice(len(known), size=count, p=weights)
+    return actions.chosen(known[rows], generator.integers(actions.count, size=count))
 
 
 def room_of(level: float, deviation: float, bound: float) -> float:

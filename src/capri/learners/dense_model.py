@@ -30,7 +30,7 @@ from capri.features import (
 from capri.kernels import Auto
 from capri.learners.active import DifferenceTest, Rehearsal, calibrated_test
 from capri.learners.belief import Believed, Block, CoefficientPrior, Posterior
-from capri.learners.boundary import intercept_of
+from capri.learners.boundary import intercept_of, uniform_pairs
 from capri.learners.cells import allowed, best_of, left_over, partitions
 from capri.learners.change_of_basis import ChangeOfBasis, across, between
 from capri.learners.context_law import ContextLaw
@@ -325,15 +325,8 @@ def _basis_and_prior(
 
 
 def _sample_pairs(problem: Problem, law: ContextLaw, generator: np.random.Generator) -> FloatArray:
-    """Public pairs under uniform play."""
-    actions = problem.actions
-    contexts, weights = law.contexts(problem.contexts).support(generator, _BASIS_SAMPLE)
-    if len(contexts) * actions.count <= _BASIS_SAMPLE:
-        pairs = actions.pairs(contexts)
-        return np.asarray(pairs.reshape(-1, pairs.shape[-1]))
-    rows = generator.choice(len(contexts), size=_BASIS_SAMPLE, p=weights)
-    chosen = generator.integers(actions.count, size=_BASIS_SAMPLE)
-    return actions.chosen(contexts[rows], chosen)
+    contexts = law.contexts(problem.contexts)
+    return uniform_pairs(contexts, problem.actions, _BASIS_SAMPLE, generator)
 
 
 def _rehearsal(

@@ -94,10 +94,7 @@ class PublicPairs:
         cls, contexts: Contexts, actions: Actions, generator: np.random.Generator
     ) -> "PublicPairs":
         """Some contexts and some actions; all of them where they are few."""
-        rows, weights = contexts.support(generator, _PAIRS)
-        if len(rows) > _CONTEXTS:
-            chosen = generator.choice(len(rows), size=_CONTEXTS, p=weights)
-            rows, weights = rows[chosen], np.full(_CONTEXTS, 1 / _CONTEXTS)
+        rows, weights = few_contexts(contexts, generator, _PAIRS, _CONTEXTS)
         own, brought = actions.parts(rows)
         same = bool((brought == brought[:1]).all())
         choices = brought[0] if same else brought.reshape(-1, brought.shape[-1])
@@ -111,6 +108,17 @@ class PublicPairs:
         grid = [np.repeat(self.own, count, axis=0), np.tile(self.choices, (len(self.own), 1))]
         pairs = np.concatenate(grid, axis=1).reshape(len(self.own), count, -1)
         return basis.coordinates(pairs)
+
+
+def few_contexts(
+    contexts: Contexts, generator: np.random.Generator, known: int, few: int
+) -> tuple[FloatArray, FloatArray]:
+    """Public contexts with weights: of a support of so many all of them, or a few drawn ones."""
+    rows, weights = contexts.support(generator, known)
+    if len(rows) <= few:
+        return rows, weights
+    chosen = generator.choice(len(rows), size=few, p=weights)
+    return rows[chosen], np.full(few, 1 / few)
 
 
 def effect_rows(

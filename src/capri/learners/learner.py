@@ -4,8 +4,7 @@ Same guarantee as the paper's: one noisy vector per epoch, everything else a fun
 releases and public draws. Each epoch asks about what the belief does not know yet, encodes only
 what the last estimate missed, and plays by the law of the best action under the belief.
 
-Written once, over blocks of coefficients: what differs between one block and many is a
-model (:mod:`capri.learners.model`).
+Written once, over blocks of coefficients: what differs is a model (:mod:`capri.learners.model`).
 """
 
 from copy import copy
@@ -25,7 +24,6 @@ from capri.features import Function
 from capri.learners.active import DifferenceTest
 from capri.learners.arms_model import ArmsModel
 from capri.learners.belief import Belief, Squares
-from capri.learners.codec import knowledge_from, knowledge_state
 from capri.learners.context_law import ContextLaw, left_out, too_many
 from capri.learners.context_support import ContextSupport
 from capri.learners.crowd import Crowd
@@ -440,9 +438,13 @@ class PracticalLearner(Learner):
 
     def state(self) -> State:
         """Everything that is known, as JSON values and arrays."""
+        from capri.learners.codec import knowledge_state
+
         return knowledge_state(self._known)
 
     def restore(self, state: State) -> None:
         """Go on from :meth:`state`, to the bit."""
+        from capri.learners.codec import knowledge_from
+
         self._known = knowledge_from(self._known, state)
         self._watch = self._watched()

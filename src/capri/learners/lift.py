@@ -21,6 +21,7 @@ from capri.epoch.learner import Learner
 from capri.errors import ConfigurationError
 from capri.learners.arm_prior import ArmPosterior
 from capri.learners.belief import TRUSTED
+from capri.learners.explain import few_contexts
 from capri.learners.learner import PracticalLearner
 from capri.learners.model import Knowledge
 from capri.streams import EXPLANATION
@@ -67,7 +68,8 @@ def lifts(learner: Learner, control: str | None = None) -> tuple[Lift, ...]:
     names = actions.names or tuple(str(number) for number in range(actions.count))
     if control is not None and control not in names:
         raise ConfigurationError(f"control must be the name of an action, got {control!r}")
-    rows, weights = _contexts(learner)
+    generator = np.random.default_rng(EXPLANATION)  # the same contexts in every call
+    rows, weights = few_contexts(learner.problem.contexts, generator, _CONTEXTS, _CONTEXTS)
     law = weights[:, None] * learner.probabilities(rows)
     fixed = weights @ learner.estimate(rows)
     best = int(fixed.argmax())
@@ -83,16 +85,6 @@ def lifts(learner: Learner, control: str | None = None) -> tuple[Lift, ...]:
         lift, error = _functional(known, rows, law - other)
         found.append(Lift(against=name, worth=worth + centre, lift=lift, standard_error=error))
     return tuple(found)
-
-
-def _contexts(learner: PracticalLearner) -> tuple[FloatArray, FloatArray]:
-    """Public contexts with weights, the same in every call."""
-    generator = np.random.default_rng(EXPLANATION)
-    rows, weights = learner.problem.contexts.support(generator, _CONTEXTS)
-    if len(rows) <= _CONTEXTS:
-        return rows, weights
-    chosen = generator.choice(len(rows), size=_CONTEXTS, p=weights)
-    return rows[chosen], np.full(_CONTEXTS, 1 / _CONTEXTS)
 
 
 def _functional(known: Knowledge, rows: FloatArray, weights: FloatArray) -> tuple[float, float]:

@@ -30,7 +30,7 @@ from capri.epoch.learning_loop import LearningLoop
 from capri.epoch.plan import EpochPlan, Notice
 from capri.epoch.problem import Problem
 from capri.epoch.storage import plan_state, version_state
-from capri.errors import DataError, HorizonError, StorageError
+from capri.errors import DataError, HorizonError
 from capri.learners.learner import PracticalLearner
 from capri.local import wire
 from capri.local.bundle import make_bundle
@@ -49,15 +49,13 @@ from capri.store.repository import (
     OvertakenError,
     ReportRow,
     drop_laws,
+    repeated,
 )
 from capri.store.reservation import Reservation
 from capri.store.tables import Unit
 from capri.store.view import LEARNT, OPEN, WAITING, EpochRow
 
 Result = TypeVar("Result")
-# How often in a row others may be faster: a store that never agrees with what was read of it must
-# not be asked for ever.
-_TURNS = 1000
 
 
 class ReportEngine:
@@ -81,19 +79,12 @@ class ReportEngine:
 
     def _repeated(self, step: Callable[[], Result]) -> Result:
         """Take a step on what is public now, again where another process was faster."""
-        for _ in range(_TURNS):
-            self.settle()
-            try:
-                return step()
-            except OvertakenError:
-                continue
-        raise self._never_current()
 
-    def _never_current(self) -> StorageError:
-        return StorageError(
-            f"{self.repository!r} was never as it had just been read, {_TURNS} times in a row: "
-            "nothing was changed. Check that nobody replaces or restores it, and open it again"
-        )
+        def settled() -> Result:
+            self.settle()
+            return step()
+
+        return repeated(self.repository, settled)
 
     # -- reports ----------------------------------------------------------------------------------
 
@@ -251,20 +242,19 @@ class ReportEngine:
 
     def settle(self) -> None:
         """Everything public that is due. If it is interrupted, the next call makes up for it."""
-        for _ in range(_TURNS):
-            self.state.refresh()
-            now, newest = self.state.now(), self.state.view.newest
-            try:
-                if newest is None:
-                    if not self._follow(now):
-                        return
-                elif self._is_over(newest, now):
-                    self.end()
-                else:
-                    return
-            except OvertakenError:
-                continue
-        raise self._never_current()
+        while repeated(self.repository, self._settle):
+            pass
+
+    def _settle(self) -> bool:
+        """The next step that is due; False where none is."""
+        self.state.refresh()
+        now, newest = self.state.now(), self.state.view.newest
+        if newest is None:
+            return self._follow(now)
+        over = self._is_over(newest, now)
+        if over:
+            self.end()
+        return over
 
     def _is_over(self, newest: EpochRow, now: float) -> bool:
         """Whether an epoch has ended by the public clock."""

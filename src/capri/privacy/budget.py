@@ -9,7 +9,7 @@ from math import sqrt
 from numbers import Integral
 from typing import Literal
 
-from capri.checks import is_number, positive
+from capri.checks import is_number, positive, whole
 from capri.errors import ConfigurationError, PrivacyLeakWarning
 
 # Above this delta a promise fails for people one can count.
@@ -101,11 +101,7 @@ class UserLimit:
 
     def __post_init__(self) -> None:
         for name in ("total", "per_epoch"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-                raise ConfigurationError(
-                    f"{name} contributions must be a whole number of at least 1, got {value!r}"
-                )
+            whole(f"{name} contributions", getattr(self, name))
         if self.per_epoch > self.total:
             raise ConfigurationError(
                 f"per_epoch contributions ({self.per_epoch}) cannot exceed the total ({self.total})"

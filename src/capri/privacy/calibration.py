@@ -4,6 +4,7 @@ All searches end on the private side: the noise is never smaller, and the report
 never smaller, than the exact value.
 """
 
+from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
 from math import ceil, exp, expm1, inf, isfinite, log, nextafter, sqrt
@@ -59,14 +60,7 @@ def analytic_multiplier(budget: Budget) -> float:
             "Gaussian noise needs delta above 0, such as Budget(epsilon=1.0, delta=1e-5): delta = "
             "0 is kept by messages of one cell (the joint model) and by reports of devices"
         )
-    small, large = 0.0, 1.0
-    while _delta_from_above(budget.epsilon, large) <= budget.delta:
-        small, large = large, 2 * large
-    while small < (middle := (small + large) / 2) < large:
-        if _delta_from_above(budget.epsilon, middle) <= budget.delta:
-            small = middle
-        else:
-            large = middle
+    small, _ = _edge(lambda mu: _delta_from_above(budget.epsilon, mu) <= budget.delta)
     if small == 0.0:
         raise ConfigurationError(f"no finite noise keeps {budget}: epsilon and delta are too small")
     return (1 + ROUNDING) / small
@@ -81,17 +75,22 @@ def delivered_epsilon(mu: float, delta: float) -> float:
     """
     if not isfinite(mu):
         return float("inf")
-    small, large = 0.0, 1.0
-    if _delta_from_above(small, mu) <= delta:
+    if _delta_from_above(0.0, mu) <= delta:
         return 0.0
-    while _delta_from_above(large, mu) > delta:
+    return _edge(lambda epsilon: _delta_from_above(epsilon, mu) > delta)[1]
+
+
+def _edge(holds: Callable[[float], bool]) -> tuple[float, float]:
+    """The largest number above 0 up to which a condition holds, and the next one."""
+    small, large = 0.0, 1.0
+    while holds(large):
         small, large = large, 2 * large
     while small < (middle := (small + large) / 2) < large:
-        if _delta_from_above(middle, mu) > delta:
+        if holds(middle):
             small = middle
         else:
             large = middle
-    return large
+    return small, large
 
 
 def paper_noise_scale(

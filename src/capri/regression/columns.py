@@ -20,6 +20,7 @@ import numpy as np
 
 from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.kernels import Matern
+from capri.learners.copula import on_simplex
 
 # Cells of the range of a number, and knots that its functions bend at.
 CELLS, _PIECES = 128, 24
@@ -279,13 +280,4 @@ def _frequencies(counts: FloatArray, deviation: float, total: float) -> FloatArr
     noise = (~out).sum() * deviation**2 * (1 + _CLEARLY * sqrt(2 / len(counts)))
     kept = max(0.0, 1 - noise / max(energy, 1e-300))
     found = np.where(out, counts, rest + kept * (counts - rest))
-    return _on_simplex(found / total)
-
-
-def _on_simplex(values: FloatArray) -> FloatArray:
-    """The nearest shares: none below 0, 1 in all."""
-    falling = np.sort(values)[::-1]
-    excess = (np.cumsum(falling) - 1) / np.arange(1, len(values) + 1)
-    shift = excess[np.flatnonzero(falling > excess)[-1]]
-    shares = np.maximum(values - shift, 0.0)
-    return np.asarray(shares / shares.sum())
+    return on_simplex(found / total)

@@ -32,7 +32,7 @@ from capri.regression.design import (
 )
 from capri.regression.engine import FitEngine, Setting
 from capri.regression.family import RowBasis, table_family
-from capri.regression.priors import FunctionPrior, family_prior, told_prior
+from capri.regression.priors import FunctionPrior, family_prior, known_prior
 from capri.regression.scikit_learn import (
     estimator_around,
     private_instead_of,
@@ -273,7 +273,7 @@ class Options:
         tolerance = _TOLERANCE if self.rank is None else 0.0
         kernel = checked_kernel(self.kernel, *box)
         basis, spectrum = spectral_basis(kernel, few, tolerance=tolerance, max_rank=wanted)
-        return basis, told_prior(basis.rank, SIGNAL / float(max(spectrum.sum(), 1e-300))), few
+        return basis, known_prior(basis.rank, SIGNAL / float(max(spectrum.sum(), 1e-300))), few
 
     def _allotted(
         self, setting: Setting, sample: FloatArray, rows: int, *, staged: bool, noise: float | None

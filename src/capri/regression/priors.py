@@ -11,8 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from capri.arrays import FloatArray
-from capri.family.evidence import Cap, best_weights, doubt_of
-from capri.family.plausible import plausible_weights
+from capri.family.evidence import Cap, best_weights, doubt_of, plausible_weights
 from capri.features import Basis
 from capri.regression.family import RowBasis, TableFamily
 
@@ -174,8 +173,8 @@ class FunctionPrior:
         return replace(self, rank=rank, family=family)
 
 
-def told_prior(rank: int, scale: float) -> FunctionPrior:
-    """Of a kernel that was told, with the expected variance of a coefficient."""
+def known_prior(rank: int, scale: float) -> FunctionPrior:
+    """Of a known kernel, with the expected variance of a coefficient."""
     return FunctionPrior(rank=rank, expected=np.log(np.array([scale])))
 
 

@@ -21,7 +21,7 @@ in the middle that of cumulative indicators, ``sigma sqrt(k) / 2`` at every edge
 ends. Indicators of the classes themselves have ``sqrt(K^2 / 4 k)`` times as much everywhere.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import sqrt
 from typing import Any, Self
 
@@ -39,7 +39,6 @@ from capri.checks import between
 from capri.errors import ConfigurationError, DataError
 from capri.files import digest_of
 from capri.privacy.certificate import Certificate, Declaration, certify_fit
-from capri.privacy.certificate.certify import in_total
 from capri.regression.classifier import ByRidge, one_per_row
 from capri.regression.estimator import PrivateKernelRidge
 from capri.regression.options import checked
@@ -246,7 +245,7 @@ class PrivateKernelQuantiles(
         check_is_fitted(self, "spread_")
         ridges = self.ridge_, self.spread_
         digests = [fit_digests(each._engine) for each in ridges]
-        found = certify_fit(
+        return certify_fit(
             one_account([each.ledger_ for each in ridges]),
             private=all(each._private for each in ridges),
             from_data=self.ridge_._engine.from_data,
@@ -259,8 +258,6 @@ class PrivateKernelQuantiles(
             },
             earlier_fits=len(self.ridge_.past_events_),
         )
-        assert self.ridge_.ledger_ is not None  # there is a certificate
-        return replace(found, in_total=in_total(self.ridge_.ledger_.reservation))
 
 
 def _checked(quantiles: Any) -> FloatArray:

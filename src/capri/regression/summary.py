@@ -330,7 +330,7 @@ def one_account(parts: Sequence[Ledger | None]) -> Ledger | None:
     for part in parts:
         if part is None:
             return None
-        whole = whole or Ledger(part.budget)
+        whole = whole or Ledger(part.budget, reservation=part.reservation)
         before = max((event.epoch for event in whole.events), default=0)
         for event in part.events:
             whole.record(replace(event, epoch=before + event.epoch))

@@ -29,7 +29,7 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_array, check_consistent_length, validate_data
 
 from capri.arrays import BoolArray, FloatArray, IntArray
-from capri.cells import as_number_rows, as_numbers, is_list, is_row, is_table, names_of
+from capri.cells import as_number_rows, as_numbers, is_list, is_row, is_table, names_of, of_rows
 from capri.errors import ConfigurationError, DataError, ShapeError
 from capri.schema import Boolean, Categorical, Column, Numeric, Schema
 
@@ -138,40 +138,27 @@ def _named(schema: Schema, array: Any) -> dict[str, Any]:
     return {name: array[:, place] for place, name in enumerate(schema.names)}
 
 
-_ABSENT: Any = object()
-
-
 def _listed(schema: Schema, X: Sequence[Any]) -> dict[str, Any]:
     """A list of rows, each by itself: mappings, or cells in the order of the schema.
 
     What is neither has no cell that is known. Refused is what no row has.
     """
-    rows = [_cells_of_row(row, schema) for row in X]
-    lacking = [
-        name
-        for place, name in enumerate(schema.names)
-        if all(row is None or row[place] is _ABSENT for row in rows)
-    ]
-    if lacking and any(row is not None for row in rows):
-        raise DataError(f"column {lacking[0]!r} is declared and in no row of X")
-    if lacking:
+    rows = [_by_name(row, schema) for row in X]
+    known = [row for row in rows if row is not None]
+    if not known:
         raise _other_shape(schema, as_number_rows(X).shape)
-    gap = [None] * len(schema.columns)
-    return {
-        name: [None if cell is _ABSENT else cell for cell in cells]
-        for name, cells in zip(
-            schema.names, zip(*(row or gap for row in rows), strict=True), strict=True
-        )
-    }
+    columns = of_rows([{} if row is None else row for row in rows], schema.names, len(rows) - 1)
+    return dict(zip(schema.names, columns, strict=True))
 
 
-def _cells_of_row(row: Any, schema: Schema) -> Sequence[Any] | None:
-    """The cells of one row in the order of the schema; None for what is no row of it."""
+def _by_name(row: Any, schema: Schema) -> Any:
+    """A row whose cells go by the names of the schema; None for what is no row of it."""
     try:
         if is_row(row):
-            return [row.get(name, _ABSENT) for name in schema.names]
+            return row
         cells = row.tolist() if isinstance(row, np.ndarray) else row
-        return cells if is_list(cells) and len(cells) == len(schema.columns) else None
+        fits = is_list(cells) and len(cells) == len(schema.names)
+        return dict(zip(schema.names, cells, strict=True)) if fits else None
     except Exception:  # whatever an object says of itself when it is asked for its cells
         return None
 

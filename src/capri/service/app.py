@@ -213,7 +213,8 @@ class Application:
             return
         await send({"type": "lifespan.startup.complete"})
         await receive()
-        await asyncio.to_thread(self.handlers.stop)
+        for batcher in self.handlers.batchers:  # each after what waits
+            await asyncio.to_thread(batcher.stop)
         await asyncio.to_thread(self._policy.close)
         await send({"type": "lifespan.shutdown.complete"})
 

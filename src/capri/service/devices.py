@@ -13,15 +13,7 @@ from capri.service.auth import Guard
 from capri.service.batch import MicroBatcher
 from capri.service.endpoint import BINARY, Handler, Request, Response
 from capri.service.figures import DeviceFigures
-from capri.service.handlers import (
-    PUBLIC,
-    item_of,
-    metrics_of,
-    page_of,
-    readiness,
-    reading,
-    replace_actions,
-)
+from capri.service.handlers import item_of, metrics_of, shared_routes
 from capri.service.messages import (
     REPORT_SIZE,
     CloseRequest,
@@ -31,7 +23,7 @@ from capri.service.messages import (
     read_public,
     read_reports,
 )
-from capri.service.metrics import live_text, public_text
+from capri.service.metrics import live_text
 from capri.service.telemetry import HttpCounts
 from capri.store.seal import key_from
 
@@ -74,24 +66,16 @@ class DeviceHandlers:
     @property
     def routes(self) -> dict[str, Handler]:
         """The handler of each path."""
-        public = {f"/v1/{name}": reading(getattr(self._figures, name)) for name in PUBLIC}
-        return public | {
+        figures = self._figures
+        return shared_routes(figures, self._renew, figures.check) | {
             "/v1/bundle": self._bundle,
             "/v1/digests": self._digests,
             "/v1/reports": self._reports,
-            "/v1/admin/catalogue": self._replace_actions,
             "/v1/admin/close": self._close_epoch,
-            "/metrics": metrics_of(partial(public_text, self._figures)),
             "/metrics/live": metrics_of(
-                partial(live_text, self._figures, self._http, self.batchers, None)
+                partial(live_text, figures, self._http, self.batchers, None)
             ),
-            "/v1/certificate.html": page_of(self._figures.certificate_page),
-            "/readyz": readiness(self._figures.check, self._figures.mode),
         }
-
-    def stop(self) -> None:
-        """End after what waits."""
-        self._batcher.stop()
 
     def _receive(self, reports: list[bytes]) -> list[ReportStatus]:
         """What became of each report; those that count are durable."""
@@ -140,9 +124,6 @@ class DeviceHandlers:
                 outcomes[place] = ReportAnswer(str(outcome))
         listed = len(items) > 1 if binary else is_list(request.body)
         return Response(encode(outcomes if listed else outcomes[0]))
-
-    async def _replace_actions(self, request: Request) -> Response:
-        return await replace_actions(request, self._renew, self._figures)
 
     def _renew(self, actions: Any, **_: str) -> None:
         self._aggregator.replace_actions(actions)

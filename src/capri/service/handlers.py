@@ -58,7 +58,7 @@ _BEYOND = RewardAnswer("uncounted")
 _SOUND = 1.0  # seconds for which a store that took a write is not asked again
 _READY = 2.0  # seconds within which a store answers that is ready
 _PRINTED = b"default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-PUBLIC = ("policy", "epochs", "estimate", "explanation", "certificate", "ledger")
+_PUBLIC = ("policy", "epochs", "estimate", "explanation", "certificate", "ledger")
 
 
 class JointHandlers:
@@ -109,32 +109,24 @@ class JointHandlers:
     @property
     def routes(self) -> dict[str, Handler]:
         """The handler of each path."""
-        public = {f"/v1/{name}": reading(getattr(self._figures, name)) for name in PUBLIC}
-        return public | {
+        figures, live = self._figures, self.live
+        shared = shared_routes(figures, self._policy.change, self._check)
+        return shared | {
             "/v1/decisions": self.decide,
             "/v1/decisions:batch": self.decide_many,
             "/v1/rewards": self.reward,
-            "/v1/shadow": reading(self._figures.shadow),
-            "/v1/forecast": reading(self._figures.forecast),
-            "/v1/worth": reading(self._figures.worth),
+            "/v1/shadow": reading(figures.shadow),
+            "/v1/forecast": reading(figures.forecast),
+            "/v1/worth": reading(figures.worth),
             "/v1/operations": reading(self._operations),
-            "/v1/live": reading(self.live.to_dict),
-            "/v1/admin/catalogue": self._replace_actions,
+            "/v1/live": reading(live.to_dict),
             "/v1/admin/settings": self._change,
             "/v1/admin/mode": self._set_mode,
             "/v1/admin/close": self._close_epoch,
-            "/metrics": metrics_of(partial(public_text, self._figures)),
             "/metrics/live": metrics_of(
-                partial(live_text, self._figures, self._http, self.batchers, self.live)
+                partial(live_text, figures, self._http, self.batchers, live)
             ),
-            "/v1/certificate.html": page_of(self._figures.certificate_page),
-            "/readyz": readiness(self._check, self._figures.mode),
         }
-
-    def stop(self) -> None:
-        """End after what waits."""
-        for each in self.batchers:
-            each.stop()
 
     def _check(self) -> None:
         """Raise where the store does not take a write, or releases do not go on.
@@ -284,12 +276,6 @@ class JointHandlers:
     def _operations(self) -> Any:
         return [operation.to_dict() for operation in self._policy.operations]
 
-    async def _replace_actions(self, request: Request) -> Response:
-        return await replace_actions(request, self._renew, self._figures)
-
-    def _renew(self, actions: Any, **noted: str) -> None:
-        self._policy.change(actions=actions, **noted)
-
     async def _change(self, request: Request) -> Response:
         """Settings, as the policy file has them."""
         given, file = read_public(request.body, SettingsRequest), self._file
@@ -370,14 +356,27 @@ def item_of(outcome: Any) -> Any:
 # -- of both models --------------------------------------------------------------------------------
 
 
+def shared_routes(
+    figures: "Figures", replace: Callable[..., None], check: Callable[[], None]
+) -> dict[str, Handler]:
+    """``replace``: gives other actions to whatever decides or hands out bundles."""
+    public = {f"/v1/{name}": reading(getattr(figures, name)) for name in _PUBLIC}
+    return public | {
+        "/v1/admin/catalogue": partial(replace_actions, replace, figures),
+        "/metrics": metrics_of(partial(public_text, figures)),
+        "/v1/certificate.html": page_of(figures.certificate_page),
+        "/readyz": readiness(check, figures.mode),
+    }
+
+
 async def replace_actions(
-    request: Request, replace: Callable[..., None], figures: "Figures"
+    replace: Callable[..., None], figures: "Figures", request: Request
 ) -> Response:
-    """A new catalogue for whatever decides or hands out bundles."""
+    """A new catalogue, whose body is public."""
     given = read_public(request.body, CatalogueRequest)
     try:
         actions, by = actions_from(given.actions, Path()), request.holder.name
-        await asyncio.to_thread(replace, actions, by=by, why=given.why)
+        await asyncio.to_thread(replace, actions=actions, by=by, why=given.why)
     except ConfigurationError as problem:
         raise RefusalError(422, str(problem), "actions") from None
     figures.forget()

@@ -86,22 +86,42 @@ class Held:
     coordinates: int = 0
 
 
+@dataclass(frozen=True)
+class Noted:
+    """A set that only grows: :meth:`plus` is another one, and costs little however many are in it.
+
+    Its parts are of falling sizes, and a part that is no larger than the new one becomes one with
+    it: an entry is copied log2 n times in all.
+    """
+
+    parts: tuple[frozenset[Plan], ...] = ()
+
+    def __contains__(self, plan: object) -> bool:
+        return any(plan in part for part in self.parts)
+
+    def plus(self, plan: Plan) -> "Noted":
+        """This one and one more."""
+        kept, new = list(self.parts), frozenset([plan])
+        while kept and len(kept[-1]) <= len(new):
+            new |= kept.pop()
+        return Noted((*kept, new))
+
+
 @dataclass
 class Book:
-    """All entries so far."""
+    """All entries so far. One that was given out is read and no longer changed."""
 
     populations: dict[str, Population] = field(default_factory=dict)
     held: dict[Key, dict[str, Held]] = field(default_factory=dict)
     sources: dict[str, dict[str, Any]] = field(default_factory=dict)
-    plans: set[Plan] = field(default_factory=set)
-    released: set[Plan] = field(default_factory=set)
+    plans: Noted = Noted()
+    released: Noted = Noted()
     at: float = 0.0
 
     def branch(self) -> "Book":
         """A copy that goes its own way."""
-        held = {key: dict(sources) for key, sources in self.held.items()}
-        own = dict(self.populations), held, dict(self.sources), set(self.plans), set(self.released)
-        return Book(*own, self.at)
+        own = dict(self.populations), dict(self.held), dict(self.sources)
+        return Book(*own, self.plans, self.released, self.at)
 
     def population(self, name: object) -> Population:
         """By its name; refused with what there is."""
@@ -191,20 +211,21 @@ class Book:
         if self.sources.setdefault(source, known)["population"] != population.name:
             raise StorageError(f"source {source} is in two populations")
         self.admit(population, record["period"], source, held)
-        self.held.setdefault((population.name, record["period"]), {})[source] = held
+        key = population.name, record["period"]
+        self.held[key] = {**self.held.get(key, {}), source: held}
 
     def _plan(self, record: dict[str, Any]) -> None:
         key = self.sources[record["source"]]["population"], record["period"]
         if record["source"] not in self.held.get(key, {}):
             raise StorageError(f"a plan of source {record['source']} without a reservation")
-        self.plans.add(plan_of(record))
+        self.plans = self.plans.plus(plan_of(record))
 
     def _release(self, record: dict[str, Any]) -> None:
         """Of what was planned, once; shadow estimates are planned with their epoch."""
         planned = (record["source"], record["epoch"], "learning")
         if planned not in self.plans or plan_of(record) in self.released:
             raise StorageError(f"a release of source {record['source']} without a plan, or twice")
-        self.released.add(plan_of(record))
+        self.released = self.released.plus(plan_of(record))
 
 
 def plan_of(record: dict[str, Any]) -> Plan:

@@ -7,7 +7,8 @@ Its operations are the entries of a :class:`~capri.store.book.Book`. Entries are
 
 and read again from the first one when the ledger is opened. So an entry that was changed, removed
 or put in between is found, and so is one that no filter would have admitted. A process keeps what
-it has read and reads on from there.
+it has read and reads on from there. A book that was given out never changes: threads share it, and
+a read or a write that a database makes once more begins with the same one.
 
 Whoever opens a source holds the ledger alone while it asks the filter and writes its reservation:
 of two who want the last of a budget one gets it. The reservation is on disk before the source
@@ -20,9 +21,9 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, replace
 from datetime import datetime
-from threading import RLock
+from threading import Lock
 from time import time
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from capri.errors import ConfigurationError, StorageError
 from capri.privacy.budget import Budget, UserId
@@ -46,6 +47,13 @@ _ENTRIES = (
     "ON operations.generation = history.generation WHERE history.generation >= ? "
     "ORDER BY history.generation"
 )
+
+
+class Known(NamedTuple):
+    """A book, and the checkpoint that it was read to."""
+
+    book: Book
+    at: Checkpoint
 
 
 class OrganisationLedger:
@@ -85,7 +93,7 @@ class OrganisationLedger:
             raise ConfigurationError(
                 "a ledger in memory would forget what was promised: give a file or a server"
             )
-        self._clock, self._lock = clock, RLock()
+        self._clock, self._lock = clock, Lock()
         database = open_database(url, create=organisation is not None, read_only=read_only)
         held = open_guard(rollback_guard, url)
         self.repository = SqlRepository(database, None, held, new_rollback_guard=new_rollback_guard)
@@ -94,7 +102,7 @@ class OrganisationLedger:
         try:
             self.organisation = self._opened(organisation, read_only=read_only)
             self.id = self.repository.store_id
-            self._book, self._at = Book(), Checkpoint(self.id, 0, first_digest(self.id))
+            self._known = Known(Book(), Checkpoint(self.id, 0, first_digest(self.id)))
             self.look()
         except BaseException:
             self.close()
@@ -151,15 +159,25 @@ class OrganisationLedger:
 
     def look(self) -> Book:
         """The book as it is now; entries since the last look are checked."""
-        self.repository.database.check_process()
-        with self._lock:
-            self._at = self.repository.database.read(lambda unit: self._read_on(unit, self._book))
-            remember(self._at)
-            return self._book
+        return self.known().book
 
-    def _read_on(self, unit: Transaction, book: Book) -> Checkpoint:
-        """From what this process knows to the last entry, into a book."""
-        at = self._at
+    def known(self) -> Known:
+        """The book as it is now, and how far it goes."""
+        self.repository.database.check_process()
+        known = self._known
+        return self._know(self.repository.database.read(lambda unit: self._read_on(unit, known)))
+
+    def _know(self, found: Known) -> Known:
+        """Keep what was found, unless another thread has found more."""
+        with self._lock:
+            if found.at.generation > self._known.at.generation:
+                self._known = found
+        remember(found.at)
+        return found
+
+    def _read_on(self, unit: Transaction, known: Known) -> Known:
+        """From what was known before the transaction to the last entry; changes neither."""
+        before, at = known
         rows = unit.rows(_ENTRIES, (at.generation,))
         where = repr(self.repository.database)
         if not rows or tuple(rows[0][:2]) != (at.generation, at.digest):
@@ -167,31 +185,32 @@ class OrganisationLedger:
                 f"{where} is an older or another copy of this ledger: generation {at.generation} "
                 "was seen, and is not there or differs. Restore the newest copy"
             )
+        book = before.branch() if rows[1:] else before
         for generation, digest, kind, record in rows[1:]:
             at = _chained(at, generation, digest, kind, record)
             book.read(kind, self.repository.codec.unpack(record)[0])
         if unit.counter()[1] != at.generation:
             raise StorageError(f"{where} was cut: its last entries are missing")
-        return at
+        return Known(book, at)
 
     def append(self, build: Callable[[Book, float], Entries]) -> None:
-        """Write entries that follow from the book, with nobody else at it."""
+        """Write entries that follow from the book, with nobody else at it.
 
-        def write(unit: Transaction) -> None:
+        They are read on before they are committed: no entry is written that nobody could read.
+        """
+
+        def write(unit: Transaction) -> Known:
             unit.hold_policy()
-            unit.lock()
-            book = self._book
-            if unit.counter()[1] != self._at.generation:  # others were here, or are at it now
-                book = book.branch()
-            generation = self._read_on(unit, book).generation
-            now = max(self.now(), book.at)
-            for kind, record in build(book, now):
-                self.repository.note_operation(unit, generation, kind, record | {"at": now}, now)
-                generation += 1
+            generation = unit.lock()[1]
+            before = self._read_on(unit, known)
+            now = max(self.now(), before.book.at)
+            for number, (kind, record) in enumerate(build(before.book, now), start=generation):
+                self.repository.note_operation(unit, number, kind, record | {"at": now}, now)
+            return self._read_on(unit, before)
 
         self.repository.database.check_process()
-        self.repository.database.write(write)
-        self.look()
+        known = self._known
+        self._know(self.repository.database.write(write))
         if self.repository.rollback_guard is not None:
             self.repository.note()
 
@@ -256,15 +275,15 @@ class OrganisationLedger:
 
     def standing(self, population: str) -> dict[str, Any]:
         """What a certificate says of a population: promised, reserved, by how many, how far."""
-        book = self.look()
+        book, at = self.known()
         found = book.population(population)
         period = book.period(found, self.now())
         held = book.held.get((found.name, period), {})
         return {
             "organisation": self.organisation,
             "ledger": self.id,
-            "generation": self._at.generation,
-            "digest": self._at.digest,
+            "generation": at.generation,
+            "digest": at.digest,
             "population": found.name,
             "promised": asdict(found.budget),
             "account": found.account,

@@ -17,6 +17,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from capri.arrays import BoolArray, FloatArray, IntArray
 from capri.epoch.decisions import DecisionIds
 from capri.epoch.modes import Operation
+from capri.errors import StorageError
 from capri.privacy.budget import UserLimit
 from capri.store.codec import REWARD_DIGEST, Codec, Played
 from capri.store.rollback import Checkpoint
@@ -28,8 +29,31 @@ OwnUnit = TypeVar("OwnUnit")
 Result = TypeVar("Result")
 
 
+# How often in a row a call or a step may be overtaken: others at work account for a few times, and
+# a store that never agrees with what was read of it must not be asked for ever.
+TURNS = 1000
+
+
 class OvertakenError(Exception):
     """Another process has published something since the view was read: look again."""
+
+
+def repeated(repository: "Repository", step: Callable[[], Result]) -> Result:
+    """Take a step, again where another process was faster."""
+    for _ in range(TURNS):
+        try:
+            return step()
+        except OvertakenError:
+            continue
+    raise never_current(repository)
+
+
+def never_current(repository: "Repository") -> StorageError:
+    """What to say after :data:`TURNS`."""
+    return StorageError(
+        f"{repository!r} was never as it had just been read, {TURNS} times in a row: nothing was "
+        "changed. Check that nobody replaces or restores it, and open it again"
+    )
 
 
 @dataclass(frozen=True)
@@ -252,13 +276,9 @@ class Repository(ABC):
     # Refuses a forked child, before a lock is taken; None where the policy itself does.
     check_process: Callable[[], None] | None = None
 
-    def begin_step(self) -> bool:
-        """Whether no other process computes the next step; then this one does, until it ends it."""
-        return True
-
-    def end_step(self) -> None:
-        """Others may compute the next step."""
-        return
+    # Whether no other process computes the next step; then this one does, until it ends it.
+    begin_step: Callable[[], bool]
+    end_step: Callable[[], None]
 
     def note(self) -> Checkpoint | None:
         """Remember how far this has come, after checking that no newer copy was seen.

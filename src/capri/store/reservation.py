@@ -166,7 +166,8 @@ class Reservation:
 
     def standing(self) -> dict[str, Any]:
         """What a certificate says of the population."""
-        return self.ledger.standing(self.population)
+        guarded = self.ledger.repository.rollback_guard is not None
+        return {**self.ledger.standing(self.population), "guarded": guarded}
 
 
 class Joined(NamedTuple):

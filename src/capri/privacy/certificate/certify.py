@@ -14,7 +14,15 @@ from capri.checks import is_number
 from capri.errors import BudgetError, ConfigurationError, warn_of_leak
 from capri.privacy.budget import Budget, PrivacyModel, UserLimit
 from capri.privacy.certificate.beliefs import belief_table, in_words, likely
-from capri.privacy.certificate.document import Certificate, Declaration, filled, words
+from capri.privacy.certificate.document import (
+    Certificate,
+    Declaration,
+    assumed,
+    filled,
+    worded,
+    words,
+)
+from capri.privacy.certificate.total import stated_total
 from capri.privacy.layout import MECHANISMS, Norm
 from capri.privacy.ledger import LEARNING, Ledger, PriorEvent
 from capri.privacy.shuffle import Shuffle
@@ -92,7 +100,7 @@ def certify_policy(
         independent_account=_dearest_account(ledger, scales, factors) if accounted else None,
         audit=audit_evidence(audit, str(model), ledger.budget),
         releases=_releases_of(ledger, epoch="epoch", participants="decisions"),
-        in_total=in_total(ledger.reservation),
+        reservation=ledger.reservation,
         spent=asdict(ledger.spent),
         declaration=declaration,
         digests=digests,
@@ -178,7 +186,7 @@ def certify_devices(
         digests=digests,
         prior=prior,
         libraries=("numpy",),
-        in_total=in_total(reservation),
+        reservation=reservation,
         **mixed,
     )
 
@@ -234,7 +242,7 @@ def certify_fit(
         independent_account=independent_account(mu, ledger.budget),
         audit=audit_evidence(audit, "joint", ledger.budget),
         releases=_releases_of(ledger, epoch="table", participants="rows"),
-        in_total=in_total(ledger.reservation),
+        reservation=ledger.reservation,
         spent=asdict(spent),
         declaration=declaration,
         digests=digests,
@@ -254,6 +262,7 @@ def _certificate(
     digests: dict[str, Any] | None,
     prior: PriorEvent | None = None,
     libraries: tuple[str, ...] = _NOISE,
+    reservation: "Reservation | None" = None,
     **figures: Any,
 ) -> Certificate:
     """Every certificate: words of its kinds, with the numbers in them, and figures beside."""
@@ -263,7 +272,7 @@ def _certificate(
         )
     if digests is not None and prior is not None:
         digests = {**digests, "prior": prior.digest}
-    worded = _worded(
+    said = _worded(
         kinds,
         likely=likely(beliefs),
         moved=in_words(beliefs),
@@ -273,37 +282,29 @@ def _certificate(
         **{"owner": "Each user", "its": "their"} | numbers,
     )
     return Certificate(
-        **worded,
+        **said,
         epsilon=budget.epsilon,
         delta=budget.delta,
         beliefs=beliefs,
         declaration=(declaration or Declaration()).to_dict(),
         digests=digests or {"configuration": None, "plans": []},
         versions={name: version_of(name) for name in ("capri-bandits", *libraries)},
+        in_total=stated_total(reservation, said["privacy_unit"], declaration),
         **figures,
     )
 
 
 def _worded(kinds: Sequence[str], **values: Any) -> dict[str, Any]:
-    """The parts of a certificate in words: each kind says more than those before, or otherwise."""
-    parts: dict[str, Any] = {}
-    for kind in ("common", *kinds):
-        for name, part in words()[kind].items():
-            parts[name] = parts.get(name, {}) | part if isinstance(part, dict) else part
-    phrases = {name: filled(text, values) for name, text in words()["phrases"].items()}
-    values |= phrases
-    uncovered, assumed = parts.pop("not_protected").values(), parts.pop("assumptions").values()
-    kept = [(filled(text, values), keeper) for text, keeper in assumed]
+    """The parts of a certificate in words."""
+    parts = worded("common", *kinds)
+    values |= {name: filled(text, values) for name, text in words()["phrases"].items()}
+    uncovered = parts.pop("not_protected").values()
+    assumptions, kept_by = assumed(parts, values)
     return {name: filled(text, values) for name, text in parts.items()} | {
         "not_protected": tuple(filter(None, (filled(text, values) for text in uncovered))),
-        "assumptions": tuple(text for text, _ in kept if text),
-        "kept_by": tuple(keeper for text, keeper in kept if text),
+        "assumptions": assumptions,
+        "kept_by": kept_by,
     }
-
-
-def in_total(reservation: "Reservation | None") -> dict[str, Any] | None:
-    """What the population was promised over all that is done with it; None without a ledger."""
-    return None if reservation is None else reservation.standing()
 
 
 def _refuse_simulation(private: bool, seed: str) -> None:

@@ -34,6 +34,22 @@ def filled(text: str, values: dict[str, Any]) -> str:
     return " ".join(text.split()).format(**values)
 
 
+def worded(*kinds: str) -> dict[str, Any]:
+    """The parts of these kinds, unfilled: each kind says more than those before, or otherwise."""
+    parts: dict[str, Any] = {}
+    for kind in kinds:
+        for name, part in words()[kind].items():
+            parts[name] = parts.get(name, {}) | part if isinstance(part, dict) else part
+    return parts
+
+
+def assumed(parts: dict[str, Any], values: dict[str, Any]) -> tuple[tuple[str, ...], ...]:
+    """Take the assumptions out of some parts: their texts, and who keeps each."""
+    kept = [(filled(text, values), keeper) for text, keeper in parts.pop("assumptions").values()]
+    said = [each for each in kept if each[0]]
+    return tuple(text for text, _ in said), tuple(keeper for _, keeper in said)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Declaration:
     """Who makes the promise, and what for: what no program can know and somebody has to declare.
@@ -57,7 +73,7 @@ class Declaration:
 
     def __post_init__(self) -> None:
         for name in ("organisation", "contact", "purpose"):
-            object.__setattr__(self, name, _line(name, getattr(self, name)))
+            object.__setattr__(self, name, checked_line(name, getattr(self, name)))
         object.__setattr__(self, "date", _date(self.date))
 
     def to_dict(self) -> dict[str, str | None]:
@@ -175,7 +191,7 @@ class Certificate:
         write_atomically(target, forms.get(target.suffix, self.to_text)().encode())
 
 
-def _line(name: str, value: object) -> str | None:
+def checked_line(name: str, value: object) -> str | None:
     """One line of text without blank ends, or None."""
     if value is None:
         return None

@@ -1,6 +1,7 @@
 """The certificate for readers: one list of sections, as Markdown and as a page.
 
-The page is two sheets of paper, or one column on a phone, and asks for no file.
+The page is two sheets of paper, three where it states a total, or one column on a phone, and asks
+for no file.
 """
 
 import base64
@@ -42,7 +43,6 @@ class Section:
 
 def sections(told: Certificate, releases: Table) -> list[Section]:
     """What every form shows, in this order."""
-    assumed = [list(each) for each in zip(told.assumptions, told.kept_by, strict=True)]
     return [
         Section(title="What is protected", terms=_covered(told)),
         Section(
@@ -54,7 +54,7 @@ def sections(told: Certificate, releases: Table) -> list[Section]:
         Section(title="What is not protected", points=(told.presence, *told.not_protected)),
         Section(
             title="Assumptions, and who must keep them",
-            table=[["The promise holds as long as", "Kept by"], *assumed],
+            table=_assumed(told.assumptions, told.kept_by),
             kind="assumptions",
         ),
         Section(title="How it is kept", terms=_kept(told)),
@@ -64,11 +64,7 @@ def sections(told: Certificate, releases: Table) -> list[Section]:
             table=releases or None,
             kind="releases",
         ),
-        *(
-            []
-            if told.in_total is None
-            else [Section(title="In total", terms=_total(told.in_total))]
-        ),
+        *([] if told.in_total is None else [_total(told.in_total)]),
         Section(title="Digests", terms=_digests(told), kind="digests"),
     ]
 
@@ -86,6 +82,7 @@ def markdown(told: Certificate) -> str:
             lines += [section.text, *([""] if section.table else [])]
         lines += [f"- {name}: {text}" for name, text in section.terms or ()]
         lines += [f"- {point}" for point in section.points]
+        lines += [""] if section.terms and section.table else []
         lines += _rows(section.table or [])
     return "\n".join([*lines, "", _said("no_signature"), ""])
 
@@ -271,16 +268,31 @@ def _digests(told: Certificate) -> Terms:
     ]
 
 
-def _total(told: dict[str, Any]) -> Terms:
+def _total(told: dict[str, Any]) -> Section:
     """What the population was promised, over all that the organisation does with it."""
     when = "" if told["period"] is None else f" in {told['period']}"
-    held = f"{told['sources']} policies, fits and fleets{when}, {promise(told['reserved'])}"
-    return [
+    held = f"{promise(told['reserved'])} by {told['sources']} of its policies, fits and fleets"
+    terms = [
         ("Population", f"{told['population']}, of {told['organisation']}"),
         ("Promised" + when, f"{promise(told['promised'])} over everything that is done with it"),
-        ("Reserved", f"{held} together ({told['account']} composition)"),
-        ("Ledger", f"{told['ledger'][:12]}, entry {told['generation']}, {told['digest'][:12]}"),
+        ("In words", told["statement"]),
+        ("Unit", told["unit"]),
+        ("For how long", told["lasts"]),
+        ("Reserved" + when, f"{held}, together ({told['account']} composition)"),
+        ("Ledger", _ledger(told)),
     ]
+    table = _assumed(told["assumptions"], told["kept_by"])
+    return Section(title="In total", terms=terms, table=table, kind="assumptions")
+
+
+def _ledger(told: dict[str, Any]) -> str:
+    guard = f"{'with' if told['guarded'] else 'without'} a rollback guard outside of it"
+    return f"{told['ledger'][:12]}, entry {told['generation']}, {told['digest'][:12]}, {guard}"
+
+
+def _assumed(assumptions: Iterable[str], kept_by: Iterable[str]) -> Table:
+    rows = [list(each) for each in zip(assumptions, kept_by, strict=True)]
+    return [["The promise holds as long as", "Kept by"], *rows]
 
 
 def _in_short(plans: list[str]) -> str:

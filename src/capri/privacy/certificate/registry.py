@@ -3,17 +3,22 @@
 The registry describes a deployment in fields of its own, in three tiers. A certificate knows most
 of them; its organisation adds the name and the region. ``registry.schema.json`` says what stands
 where, written from the registry's fields (github.com/opendp/deployments-registry-data, 2026): what
-is exported is checked against it. JSON is YAML, so the entry can be handed in as it is.
+is exported is checked against it.
+
+Its files are YAML, named in lower-case letters, digits and underscores. The slug comes first, as
+the registry makes it; every other value is written as JSON, which is YAML.
 """
 
 import json
 import re
+from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
 from typing import Any
+from unicodedata import combining, normalize
 
 from capri.errors import ConfigurationError
-from capri.privacy.certificate.document import Certificate
+from capri.privacy.certificate.document import Certificate, checked_line
 from capri.privacy.certificate.pages import promise
 from capri.privacy.certificate.verify import check_schema
 
@@ -42,9 +47,11 @@ def registry_entry(
         raise ConfigurationError(
             f"the registry asks for {', '.join(missing)}: declare it on the certificate"
         )
+    checked_line("name", name)
+    checked_line("region", region)
     organisation, date = str(declared["organisation"]), str(declared["date"])
     entry = {
-        "url_slug": _slug(f"{name} {organisation} {date[:4]}"),
+        "url_slug": "-".join(_slug(each) for each in (name, organisation, date[:4])),
         "status": "Draft",
         "tier": 3,
         "deployment": {
@@ -128,8 +135,8 @@ def _total(told: Certificate) -> str:
     when = "" if total["period"] is None else f" in {total['period']}"
     return (
         f"Population {total['population']!r}: {promise(total['promised'])}{when} over all that is "
-        f"done with it, of which {total['sources']} sources have reserved "
-        f"{promise(total['reserved'])} ({total['account']} composition)"
+        f"done with it, of which {promise(total['reserved'])} is reserved by {total['sources']} "
+        f"of its policies, fits and fleets ({total['account']} composition)"
     )
 
 
@@ -143,4 +150,56 @@ def _evidence(told: Certificate) -> str:
 
 
 def _slug(text: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "deployment"
+    """As the registry does: underscores, and runs of what is in no word of any script, are a dash.
+
+    >>> _slug("Søn A/S (new)")
+    'søn-a-s-new-'
+    """
+    return re.sub(r"\W+|_", "-", text.lower())
+
+
+# -- the file -------------------------------------------------------------------------------------
+
+
+def registry_yaml(entry: dict[str, Any]) -> str:
+    """An entry as the file that the registry takes."""
+    rest = {name: value for name, value in entry.items() if name != "url_slug"}
+    return f"url_slug: {entry['url_slug']}\n" + "".join(_lines(rest, ""))
+
+
+def file_name(entry: dict[str, Any]) -> str:
+    """A name for that file: the slug in plain letters.
+
+    >>> file_name({"url_slug": "été-søn-2026"})
+    'ete_s_n_2026.yaml'
+    """
+    letters = "".join(c for c in normalize("NFKD", entry["url_slug"]) if not combining(c))
+    return re.sub(r"[^a-z0-9]+", "_", letters).strip("_") + ".yaml"
+
+
+def check_file_name(name: str) -> None:
+    """Refuse a name that the registry refuses."""
+    if not re.fullmatch(r"[a-z0-9_]+\.yaml", name):
+        raise ConfigurationError(
+            "the registry takes files named in lower-case letters, digits and underscores that end "
+            f"in .yaml, got {name!r}: leave the name out, or give one such as reminders_2026.yaml"
+        )
+
+
+def _lines(values: dict[str, Any], indent: str) -> Iterator[str]:
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield f"{indent}{name}:\n"
+            yield from _lines(value, indent + "  ")
+        else:
+            yield f"{indent}{name}: {_value(value)}\n"
+
+
+def _value(value: Any) -> str:
+    """JSON on one line, in characters and numbers that every reader of YAML takes as such."""
+    if isinstance(value, float):  # 1e-06 would be a text: YAML wants a point
+        return re.sub(r"^(-?\d+)e", r"\1.0e", json.dumps(value))
+    if isinstance(value, list):
+        return f"[{', '.join(map(_value, value))}]"
+    text = json.dumps(value, ensure_ascii=False)
+    return "".join(each if each.isprintable() else f"\\U{ord(each):08x}" for each in text)

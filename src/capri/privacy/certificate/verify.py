@@ -53,18 +53,39 @@ def read_certificate(path: str | PathLike[str]) -> Certificate:
     or the spelling of a number. Of a page every byte matters: it must be exactly the page that its
     JSON gives, or a reader could be shown what the digest does not cover.
     """
-    file = Path(path)
-    try:
-        if file.stat().st_size > _LARGEST:
-            raise StorageError(f"{file} is too large for a certificate")
-        raw = file.read_bytes()
-    except OSError as problem:
-        raise StorageError(f"cannot read {file}: {problem.strerror}") from None
-    return verified(raw)
+    return verified(_read(path))
+
+
+def verify_file(
+    path: str | PathLike[str], public: str | PathLike[str] | None = None
+) -> tuple[Certificate | None, str | None]:
+    """The certificate in a file, and the name of the key that signed it, from one reading of it.
+
+    Where ``FILE.sig`` is, it must be a signature of these bytes, whatever they are: any form can be
+    signed. Only JSON and a page carry data, which must then be right as well; of other bytes the
+    signature is all there is, and the certificate is None.
+    """
+    raw, place = _read(path), Path(f"{path}.sig")
+    signature = _read(place) if place.exists() else None
+    if signature is None and public is not None:
+        raise StorageError(f"there is no signature at {place}")
+    key = None if signature is None else check_signature(raw, signature, public)
+    if key is not None and not _carries_data(raw):
+        return None, key
+    return verified(raw), key
+
+
+def _carries_data(raw: bytes) -> bool:
+    return raw.lstrip()[:1] in (b"{", b"<")
 
 
 def verified(raw: bytes) -> Certificate:
     """The certificate in the bytes of a file."""
+    if not _carries_data(raw):
+        raise StorageError(
+            "this is neither the JSON nor the page of a certificate. A text or any other form is "
+            "verified by its signature, FILE.sig, which is not there"
+        )
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError:
@@ -88,7 +109,8 @@ def _of_json(text: str) -> Certificate:
         raise StorageError(
             "the certificate was changed: its content does not have the digest it states"
         )
-    if len(values["assumptions"]) != len(values["kept_by"]):
+    stated = [values, *([values["in_total"]] if "in_total" in values else [])]
+    if any(len(each["assumptions"]) != len(each["kept_by"]) for each in stated):
         raise StorageError("the certificate does not say who keeps each assumption")
     return Certificate.from_dict(values)
 
@@ -323,9 +345,13 @@ def _public_key(path: str | PathLike[str]) -> bytes:
 
 def _read(path: str | PathLike[str]) -> bytes:
     try:
-        return Path(path).read_bytes()
+        with Path(path).open("rb") as file:
+            content = file.read(_LARGEST + 1)
     except OSError as problem:
         raise StorageError(f"cannot read {path}: {problem.strerror}") from None
+    if len(content) > _LARGEST:
+        raise StorageError(f"{path} is too large for a certificate")
+    return content
 
 
 def _need() -> None:
