@@ -59,7 +59,7 @@ if typing.TYPE_CHECKING:
     from capri.learners.explanation import Explanation as Explanation
     from capri.learners.options import PracticalOptions as PracticalOptions
     from capri.learners.paper import PaperOptions as PaperOptions
-    from capri.learners.warm_start import Prior as Prior
+    from capri.learners.prior import Prior as Prior
     from capri.local.aggregator import LocalCapri as LocalCapri
     from capri.local.client import LocalClient as LocalClient
     from capri.local.durable import Allowance as Allowance
@@ -133,7 +133,7 @@ _NAMES = {
     "capri.learners.explanation": ("Explanation",),
     "capri.learners.options": ("PracticalOptions",),
     "capri.learners.paper": ("PaperOptions",),
-    "capri.learners.warm_start": ("Prior",),
+    "capri.learners.prior": ("Prior",),
     "capri.local.aggregator": ("LocalCapri",),
     "capri.local.client": ("LocalClient",),
     "capri.local.durable": ("Allowance", "DurableClient"),

@@ -5,7 +5,8 @@ by its own name.
 """
 
 from capri.family.arms import ArmBasis, ArmFeatures
-from capri.family.basis import Candidates, Factor, ProductBasis
+from capri.family.basis import ProductBasis
+from capri.family.factor import Candidates, Factor
 from capri.family.family import Family, Part, arms_of, family_of
 
 __all__ = [

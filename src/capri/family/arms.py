@@ -14,7 +14,7 @@ import numpy as np
 
 from capri.arrays import FloatArray, IntArray
 from capri.errors import ConfigurationError
-from capri.family.basis import Factor
+from capri.family.factor import Factor
 from capri.features import ProjectedFeatures, Span, row_by_row
 from capri.spaces import Actions
 

@@ -10,10 +10,10 @@ import numpy as np
 
 from capri.arrays import FloatArray, IntArray
 from capri.family.arms import ArmBasis
-from capri.family.basis import (
+from capri.family.basis import ProductBasis
+from capri.family.factor import (
     Candidates,
     Factor,
-    ProductBasis,
     Scores,
     make_factor,
     range_scores,

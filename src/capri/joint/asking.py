@@ -13,7 +13,7 @@ from capri.learners.explanation import Explanation
 from capri.learners.learner import PracticalLearner
 from capri.learners.lift import Lift, lifts
 from capri.learners.presets import Options, releases_prior
-from capri.learners.warm_start import Prior
+from capri.learners.prior import Prior
 from capri.privacy.budget import NOTHING, PrivacyModel, Promise
 from capri.privacy.certificate import Certificate, certify_policy
 from capri.privacy.gate import Gate

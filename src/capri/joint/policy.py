@@ -29,7 +29,7 @@ from capri.joint.engine import (
 from capri.joint.serving import Serving
 from capri.kernels import Kernel
 from capri.learners.presets import build, checked_horizon, checked_options, settled
-from capri.learners.warm_start import Prior, checked_prior
+from capri.learners.prior import Prior, checked_prior
 from capri.privacy.budget import Budget, UserLimit
 from capri.privacy.certificate import Certificate, Declaration
 from capri.privacy.gate import Gate, Observer, noise_source

@@ -38,8 +38,9 @@ from capri.learners.messages import Message, Question
 from capri.learners.model import BlockModel, Knowledge
 from capri.learners.moment_design import Coordinates
 from capri.learners.options import PracticalOptions
+from capri.learners.prior import Observed
 from capri.learners.segments import PlannedSegment, Stage
-from capri.learners.warm_start import Observed, WarmStart, warm_start
+from capri.learners.warm_start import WarmStart, warm_start
 from capri.spaces import FixedActions
 
 # Coordinates of all arms together, of one arm at least and at most.

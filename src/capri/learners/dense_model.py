@@ -41,6 +41,7 @@ from capri.learners.messages import Message, Question, dense_design, remaining
 from capri.learners.model import BlockModel, Knowledge
 from capri.learners.moment_design import Coordinates, layout_for, loudest, projection_for
 from capri.learners.options import PracticalOptions
+from capri.learners.prior import Observed
 from capri.learners.priors import EvidencePrior, KnownKernelPrior
 from capri.learners.segments import (
     BlockPart,
@@ -50,7 +51,7 @@ from capri.learners.segments import (
     Support,
     shortened,
 )
-from capri.learners.warm_start import Observed, WarmStart, warm_start
+from capri.learners.warm_start import WarmStart, warm_start
 from capri.partition import CellFeatures
 from capri.privacy.layout import Norm
 from capri.privacy.products import ProductLayout

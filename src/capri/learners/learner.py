@@ -36,10 +36,11 @@ from capri.learners.messages import encoding_of, first_epoch_length, question_of
 from capri.learners.model import Knowledge, behaviour_of
 from capri.learners.options import PracticalOptions
 from capri.learners.overdispersion import Overdispersion
+from capri.learners.prior import Observed
 from capri.learners.reading import promised, read_release
 from capri.learners.response import ResponseRate
 from capri.learners.segments import PlannedSegment, SegmentPlay, Stage, predicted
-from capri.learners.warm_start import Observed, inferred
+from capri.learners.warm_start import inferred
 from capri.learners.words import Watch
 from capri.spaces import context_chunks
 

@@ -19,7 +19,7 @@ from capri.learners.learner import PracticalLearner
 from capri.learners.messages import first_epoch_length
 from capri.learners.options import PracticalOptions
 from capri.learners.paper import PaperLearner, PaperOptions
-from capri.learners.warm_start import Observed, Prior, observed, sampled_pairs
+from capri.learners.prior import Observed, Prior, observed, sampled_pairs
 from capri.privacy.budget import Budget, PrivacyModel
 from capri.privacy.ledger import PriorEvent
 from capri.spaces import FixedActions

@@ -32,7 +32,7 @@ from capri.learners.explanation import Explanation
 from capri.learners.learner import PracticalLearner
 from capri.learners.options import PracticalOptions
 from capri.learners.presets import checked_horizon, checked_options, first_length, releases_prior
-from capri.learners.warm_start import Prior, checked_prior
+from capri.learners.prior import Prior, checked_prior
 from capri.local import wire
 from capri.local.engine import ReportEngine
 from capri.local.reports import EpochSum, ReportStatus, as_rows, device_terms, stale_notices

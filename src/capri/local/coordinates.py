@@ -38,7 +38,8 @@ import numpy as np
 from capri.arrays import FloatArray, IntArray
 from capri.epoch.play import BehaviourPolicy, ThompsonLaw
 from capri.errors import BundleError
-from capri.family.basis import FARTHEST_SCORE, Factor, ProductBasis, Scores
+from capri.family.basis import ProductBasis
+from capri.family.factor import FARTHEST_SCORE, Factor, Scores
 from capri.features import Basis, LowRankFeatures, Span, row_by_row
 from capri.kernels import SHIPPED, from_dict
 from capri.kernels.evaluate import steady, without_tiny

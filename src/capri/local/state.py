@@ -18,7 +18,7 @@ from capri.epoch.plan import EpochPlan
 from capri.epoch.problem import Problem
 from capri.epoch.rewards import RewardTerms
 from capri.epoch.storage import in_version, plan_from_state, problem_arguments, version_state
-from capri.learners.warm_start import stored_prior
+from capri.learners.prior import stored_prior
 from capri.local import wire
 from capri.local.reports import EpochReports, token_bytes
 from capri.spaces import Contexts

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from capri.arrays import BoolArray, FloatArray
 from capri.checks import between
 from capri.errors import BudgetError, ConfigurationError, StorageError, warn_of_leak
-from capri.learners.warm_start import Prior
+from capri.learners.prior import Prior
 from capri.privacy.certificate import Certificate, Declaration, certify_fit
 from capri.privacy.gate import Gate, noise_source
 from capri.privacy.ledger import Ledger

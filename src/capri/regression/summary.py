@@ -27,7 +27,7 @@ from sklearn.utils.validation import check_is_fitted
 from capri.arrays import FloatArray
 from capri.errors import ConfigurationError, KernelWarning, steps_to_caller, warn_of_leak
 from capri.files import Row, digest_of, html_table, text_table
-from capri.learners.warm_start import Observed, Prior, observed
+from capri.learners.prior import Observed, Prior, observed
 from capri.privacy.calibration import delivered_epsilon
 from capri.privacy.ledger import Ledger, PriorEvent, ReleaseEvent
 from capri.regression.card import card_of

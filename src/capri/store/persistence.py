@@ -28,7 +28,7 @@ from capri.epoch.storage import (
 from capri.errors import BudgetError, ConfigurationError, PrivacyLeakWarning, StorageError
 from capri.files import digest_of
 from capri.learners.options import PracticalOptions
-from capri.learners.warm_start import Observed, stored_prior
+from capri.learners.prior import Observed, stored_prior
 from capri.privacy.certificate import Certificate
 from capri.privacy.filters import Charge
 from capri.privacy.layout import Norm

@@ -14,7 +14,7 @@ from capri.files import Given
 from capri.joint.policy import Capri
 from capri.kernels import RBF, Matern
 from capri.learners.presets import checked_options
-from capri.learners.warm_start import Prior
+from capri.learners.prior import Prior
 from capri.local.simulator import DeviceSimulator
 from capri.players import CAPRI, make_capri
 from capri.privacy.budget import Budget
