@@ -80,7 +80,7 @@ def assert_pure(policy: capri.Capri, least: int = 3) -> None:
 
 KINDS: dict[str, dict[str, Any]] = {
     "auto": {},
-    "told kernel": {"kernel": capri.kernels.Matern(nu=2.5, lengthscale=0.4),
+    "known kernel": {"kernel": capri.kernels.Matern(nu=2.5, lengthscale=0.4),
                     "actions": np.linspace(0, 1, 3)[:, None]},
     "blocks": {"blocks": True, "actions": [*NAMES, *(f"{n}" for n in range(6))]},
     "late": {"reward_wait": 150},
@@ -217,8 +217,8 @@ def test_a_private_file_keeps_its_plan_of_cells(tmp_path: Path) -> None:
 @pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf, 1e60, 1e300], ids=str)
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"actions": 9}, {"missing_reward": "as-estimated"}, KINDS["told kernel"]],
-    ids=["auto", "blocks", "as-estimated", "told kernel"],
+    [{}, {"actions": 9}, {"missing_reward": "as-estimated"}, KINDS["known kernel"]],
+    ids=["auto", "blocks", "as-estimated", "known kernel"],
 )
 def test_an_odd_context_is_served_and_moves_a_release_by_no_more_than_stated(
     odd: float, changes: dict[str, Any]

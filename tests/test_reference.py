@@ -74,7 +74,7 @@ def test_every_key_of_a_column_is_described() -> None:
 
 
 def test_every_metric_is_described(pages: dict[str, str]) -> None:
-    from capri.service.metrics import LIVE, PUBLIC
+    from capri.service.telemetry import LIVE, PUBLIC
 
     for name in (*PUBLIC, *LIVE):
         assert re.search(rf"^\| `capri_{name}(_total)?` \|", pages["metrics.md"], re.MULTILINE)

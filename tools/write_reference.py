@@ -227,7 +227,7 @@ def _defaults(kind: type) -> str:
 
 def metrics() -> str:
     """Every metric of the service, with the role that may read it."""
-    from capri.service.metrics import LIVE, PUBLIC
+    from capri.service.telemetry import LIVE, PUBLIC
 
     parts = ["# Metrics\n", "A running service answers in the text format of Prometheus.\n"]
     for path, role, found in (("/metrics", "read", PUBLIC), ("/metrics/live", "operator", LIVE)):

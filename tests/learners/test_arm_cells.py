@@ -11,7 +11,7 @@ from capri.epoch.encode import Encoder
 from capri.epoch.storage import plan_from_state, plan_state
 from capri.family import ArmFeatures
 from capri.kernels import Auto
-from capri.learners.arm_cells import Sums, cells_of
+from capri.learners.arm_messages import Sums, cells_of
 from capri.learners.draws import Outlook, Tries
 from capri.privacy.histogram import HistogramLayout
 from capri.privacy.layout import Norm

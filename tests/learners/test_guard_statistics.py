@@ -88,7 +88,7 @@ def test_a_jump_and_a_drift_are_both_heard(inflation: float, releases: int) -> N
 # -- other kernels --------------------------------------------------------------------------------
 
 
-def test_told_kernel_as_a_candidate_is_the_told_prior() -> None:
+def test_known_kernel_as_a_candidate_is_the_known_prior() -> None:
     pairs = np.random.default_rng(0).random((80, 2))
     basis, spectrum = spectral_basis(MATERN, pairs, tolerance=1e-9, max_rank=80)
     first = candidates(MATERN, basis, pairs, 0.5)[0]

@@ -123,7 +123,7 @@ def test_leverage_with_tickets_is_as_the_page_says() -> None:
 
 def test_seeds_of_tickets_are_not_biased() -> None:
     """Reports of 4,000 devices with one datum: their mean is that of tokens drawn at random."""
-    from capri.local.device import SimulatedRandomness, WithToken
+    from capri.local.device import SimulatedRandomness, with_token
     from capri.privacy.sphere import randomized, unbiased_sum
 
     mechanism, count = sphere(4.0, 5), 4000
@@ -132,7 +132,7 @@ def test_seeds_of_tickets_are_not_biased() -> None:
     for user in range(count):
         secret = user.to_bytes(16, "little")
         made = tickets.token(secret, ISSUER.issue(tickets.commitment(secret, bytes(32))))
-        draws = WithToken(SimulatedRandomness(1, np.array([user])), made)
+        draws = with_token(SimulatedRandomness(1, np.array([user])), made)
         total += unbiased_sum(*randomized(vector, 1000, mechanism, draws), mechanism)
     error = mechanism.deviation / np.sqrt(count)
     assert np.abs(total / count - vector[0] / 1000).max() < 5 * error

@@ -14,7 +14,7 @@ import pytest
 import capri
 from browser import Browser, find_browser
 from capri.service.auth import add_key
-from capri.service.worth import one_page
+from capri.service.figures import one_page
 from memory import MEMORY
 from service_process import PATIENT, Running
 from waiting import PATIENCE, eventually

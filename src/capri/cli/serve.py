@@ -232,7 +232,7 @@ def report(
     """
     from capri.client import Client
     from capri.files import secret, write_atomically
-    from capri.service.worth import one_page
+    from capri.service.figures import one_page
 
     with Client(url, secret("CAPRI_KEY")) as client:
         page = one_page(client.figure)

@@ -367,7 +367,7 @@ def _effect(context: int, action: int) -> str:
 def _effects(
     kernels: tuple[KernelShare, ...], before: dict[str, Size], now: dict[str, Size]
 ) -> tuple[EffectShare, ...]:
-    """Shares by the weights of the candidates; of a told kernel by projection on public pairs."""
+    """Shares by the weights of the candidates; of a known kernel by projection on public pairs."""
     sizes = np.array([before[name].unknown for name in EFFECTS])
     shares = expected = dict(zip(EFFECTS, _normal(sizes), strict=True))
     if kernels:

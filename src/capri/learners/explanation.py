@@ -33,7 +33,7 @@ class KernelShare:
 class EffectShare:
     """A kind of effect: its share of ``E f^2`` before any release, by evidence, in the estimate.
 
-    Of a told kernel the evidence chooses no shares. ``estimate`` is None where the estimate is 0.
+    Of a known kernel the evidence chooses no shares. ``estimate`` is None where the estimate is 0.
     """
 
     name: str

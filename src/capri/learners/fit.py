@@ -10,18 +10,18 @@ an innovation is independent of theirs, so sums over releases are chi-square, to
 too smooth cannot express ``f``: the belief becomes certain of something wrong, and ``e`` is many
 deviations long.
 
-What the releases say of the told kernel with other lengthscales, or with a constant added.
+What the releases say of the known kernel with other lengthscales, or with a constant added.
 
 Each candidate ``k'`` is a Gaussian prior on the coefficients of the one public basis. In ``L2`` of
-uniform play, where ``e_j`` has norm ``lambda_j^1/2``, the told prior has covariance
+uniform play, where ``e_j`` has norm ``lambda_j^1/2``, the known prior has covariance
 ``Lambda^(1 + smoothness)`` up to a factor. That of a candidate is, with its operator seen from the
 basis,
 
     A = G^-1/2 E[v(w) k'(w, w') v(w')^T] G^-1/2,     G = E[v v^T],
     theta ~ N(0, G^-1/2 A^(1 + smoothness) G^-1/2),  scaled to E f^2 = 0.1 (s B)^2
 
-for independent public pairs ``w``, ``w'``; ``k' = k`` gives ``A = Lambda`` and the told prior. The
-basis is made for the told kernel: of a much shorter lengthscale it holds the smooth part only, so
+for independent public pairs ``w``, ``w'``; ``k' = k`` gives ``A = Lambda`` and the known prior. The
+basis is made for the known kernel: of a much shorter lengthscale it holds the smooth part only, so
 evidence can call for a shorter one and understate by how much. Rewards with a large common level
 look like a function of a long lengthscale; the candidate with a constant keeps these apart.
 
@@ -220,7 +220,7 @@ class Candidate:
 def candidates(
     kernel: Kernel, basis: Basis, pairs: FloatArray, smoothness: float
 ) -> tuple[Candidate, ...]:
-    """The told kernel first, then what could stand in its place; none without a lengthscale."""
+    """The known kernel first, then what could stand in its place; none without a lengthscale."""
     others = [(1.0, 0.0, kernel)]
     for factor in FACTORS:
         if (other := stretched(kernel, factor)) is None:

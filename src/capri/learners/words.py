@@ -228,7 +228,7 @@ def prior_scale(scale: float, norm_bound: float) -> Notice | None:
 def another_kernel(
     belief: Belief, kernels: tuple[Candidate, ...], norm_bound: float
 ) -> Notice | None:
-    """The candidate of largest evidence, where it beats the told kernel by a wide margin."""
+    """The candidate of largest evidence, where it beats the known kernel by a wide margin."""
     if not kernels:
         return None
     evidence = [candidate.log_evidence(belief, norm_bound) for candidate in kernels]
@@ -371,7 +371,7 @@ class Watch:
 
     @cached_property
     def _kernels(self) -> tuple[Candidate, ...]:
-        """The told kernel and its other lengthscales: made once, when the first release is in."""
+        """The known kernel and its other lengthscales: made once, when the first release is in."""
         if not isinstance(self.basis, Basis):
             return ()
         return candidates(self.problem.kernel, self.basis, self._pairs, self.options.smoothness)

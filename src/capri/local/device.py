@@ -15,6 +15,7 @@ user in a process of its own are the same user.
 import os
 import secrets
 from abc import ABC, abstractmethod
+from copy import copy
 
 import numpy as np
 
@@ -189,32 +190,12 @@ class SystemRandomness(DeviceRandomness):
         return np.array([secrets.randbelow(int(limit)) for limit in limits], dtype=np.int64)
 
 
-class WithToken(DeviceRandomness):
+def with_token(draws: DeviceRandomness, token: bytes) -> DeviceRandomness:
     """Draws of one device whose token is that of a ticket: the proof holds for every token."""
-
-    def __init__(self, draws: DeviceRandomness, token: bytes) -> None:
-        self._draws, self._token = draws, token
-        self.private = draws.private
-
-    def action(self, count: int) -> FloatArray:
-        """As drawn."""
-        return self._draws.action(count)
-
-    def seeds(self, count: int) -> Words:
-        """The one token."""
-        return np.frombuffer(self._token, dtype="<u8").reshape(count, 2).astype(np.uint64)
-
-    def rounding(self, count: int) -> FloatArray:
-        """As drawn."""
-        return self._draws.rounding(count)
-
-    def coin(self, count: int, chance: int) -> BoolArray:
-        """As drawn."""
-        return self._draws.coin(count, chance)
-
-    def below(self, limits: IntArray) -> IntArray:
-        """As drawn."""
-        return self._draws.below(limits)
+    words = np.frombuffer(token, dtype="<u8").astype(np.uint64)
+    found = copy(draws)
+    found.seeds = lambda count: words.reshape(count, 2)  # type: ignore[method-assign]
+    return found
 
 
 class SimulatedRandomness(DeviceRandomness):

@@ -27,7 +27,7 @@ from capri.epoch.decisions import Decision
 from capri.errors import BudgetError, BundleError, ConfigurationError, DataError
 from capri.local import tickets
 from capri.local.client import Datum, affordable, decided, gate_of, newer, spent
-from capri.local.device import Device, DeviceRandomness, SystemRandomness, WithToken
+from capri.local.device import Device, DeviceRandomness, SystemRandomness, with_token
 from capri.local.stores import DeviceStore, Texts
 from capri.privacy.budget import Budget
 from capri.privacy.sphere import Sphere
@@ -251,7 +251,7 @@ class DurableClient:
             randomness, secret = self._randomness, b""
             if self._ticket is not None:
                 secret, salt = self._paid(course)
-                randomness = WithToken(randomness, tickets.token(secret, salt))
+                randomness = with_token(randomness, tickets.token(secret, salt))
             made = datum.reported(reward, gate_of(randomness, self._budget))
             course["report"] = (made + secret).hex()
         for name in ("digest", "context", "action", "ticket"):

@@ -23,8 +23,7 @@ from capri.service.messages import (
     read_public,
     read_reports,
 )
-from capri.service.metrics import live_text
-from capri.service.telemetry import HttpCounts
+from capri.service.telemetry import HttpCounts, live_text
 from capri.store.seal import key_from
 
 TICKET_KEY = "CAPRI_TICKET_KEY"

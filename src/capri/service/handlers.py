@@ -38,11 +38,9 @@ from capri.service.messages import (
     read_one,
     read_public,
 )
-from capri.service.metrics import KIND as METRICS
-from capri.service.metrics import live_text, public_text
 from capri.service.monitoring import LiveCounts
 from capri.service.tables import actions_from
-from capri.service.telemetry import HttpCounts
+from capri.service.telemetry import METRICS, HttpCounts, live_text, public_text
 
 if TYPE_CHECKING:
     from capri.joint.policy import Capri

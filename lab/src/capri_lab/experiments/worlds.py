@@ -1,7 +1,7 @@
 """Environments of a study: what they are called, what they take, how they are built and seen.
 
 A player may see less of a world than there is where users come with raw columns. CAPRI with an
-untold kernel takes columns as they are. Everybody else gets the same users with contexts in the
+unknown kernel takes columns as they are. Everybody else gets the same users with contexts in the
 unit ball and the kernel that public rows suggest; rivals, which play on a finite list of contexts,
 get them rounded to the nearest of public prototypes. Rewards, users and their order are the same
 for all, so regrets can be compared.
