@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BROWSER := $(VENV)/.browser
 NODE := $(VENV)/.node
+LINTERS := $(VENV)/.linters
 # Neighbours stay together and share their fixtures; who is done takes from the other's end.
 PARALLEL := -n 2 --dist worksteal
 # One file or its data is read of these; what they require is heavy, or older than what we use.
@@ -61,10 +62,15 @@ $(NODE): tools/install_node.sh clients/js/package-lock.json | $(READY)
 	sh tools/install_node.sh $(BIN)/python
 	touch $@
 
-test: lint $(BROWSER) $(NODE)  ## everything CI checks, in under five minutes on two idle cores
+# What checks examples/deploy; where it cannot be had, its test is skipped, in CI failed.
+$(LINTERS): tools/install_linters.sh | $(READY)
+	sh tools/install_linters.sh "$$(cd $(VENV) && pwd)/linters"
+	touch $@
+
+test: lint $(BROWSER) $(NODE) $(LINTERS)  ## everything CI checks, in under five minutes on two idle cores
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest $(PARALLEL) -m "not slow"
 
-coverage: $(READY) $(BROWSER) $(NODE)  ## the same tests with the lines they reach: twice as long
+coverage: $(READY) $(BROWSER) $(NODE) $(LINTERS)  ## the same tests with the lines they reach: twice as long
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest $(PARALLEL) -m "not slow" \
 		--cov --cov-report=term
 

@@ -13,6 +13,7 @@ import pytest
 import capri
 from builders import CONTEXTS, draw_contexts, records, small_policy
 from capri import ConfigurationError, HorizonError, RewardIgnoredWarning, RewardStatus, VisitStatus
+from capri.store.codec import Played
 from stores import Place
 
 RULES = ("first", "last", "sum", "max")
@@ -276,3 +277,25 @@ def test_a_known_key_is_answered_at_the_horizon(place: Place) -> None:
             policy.close_epoch(early=True)
     policy = place.restarted(policy, simulation_seed=None, horizon=8)
     assert policy.act(CONTEXTS[0], key="order-3").id == first[3]
+
+
+def test_slots_are_filled_by_the_generation_they_were_taken_at_and_by_no_other(
+    place: Place,
+) -> None:
+    policy = place.open(**PRIVATE)
+    policy.act(CONTEXTS[0])
+    engine = policy._engine
+    assert engine is not None
+    rows, generation = engine.repository.rows, engine.state.look().generation
+    slot = np.array([engine.state.issued + 8])
+    nobody, certain = np.full(1, -1), np.ones(1)
+    played = Played(np.zeros(1, dtype=np.int64), nobody, slot, certain, np.zeros((1, 2)))
+    prepared = rows.prepared(played, None)
+
+    def filled(at: int) -> bool:
+        return engine.repository.write(lambda unit: rows.fill(unit, 1, at, slot, prepared))
+
+    assert not filled(generation + 1)
+    assert not rows.any_from(int(slot[0]))
+    assert filled(generation)
+    assert rows.any_from(int(slot[0]))

@@ -82,6 +82,15 @@ class MemoryRows(Rows["MemoryUnit"]):
         if prepared.numbers.shape[1]:
             table["numbers"][own] = prepared.numbers[:, : self.columns]
 
+    def fill(
+        self, unit: "MemoryUnit", epoch: int, generation: int, numbers: IntArray, prepared: Any
+    ) -> bool:
+        """New decisions of an epoch, which is joined; False if the generation is another now."""
+        same = unit.join_epochs([epoch])[1] == generation
+        if same:
+            self.write_decisions(unit, numbers, prepared)
+        return same
+
     def _grow(self, rows: int) -> None:
         """Room for so many rows; what is not written to takes no memory."""
         status = self._table["status"]

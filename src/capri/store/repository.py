@@ -147,11 +147,11 @@ class Rows(ABC, Generic[OwnUnit]):
     def write_decisions(self, unit: OwnUnit, numbers: IntArray, prepared: Any) -> None:
         """New decisions."""
 
+    @abstractmethod
     def fill(
         self, unit: OwnUnit, epoch: int, generation: int, numbers: IntArray, prepared: Any
     ) -> bool:
         """New decisions of an epoch, which is joined; False if the generation is another now."""
-        raise NotImplementedError  # where slots are leased
 
     @abstractmethod
     def first_statuses(self, unit: OwnUnit, numbers: IntArray) -> IntArray:
