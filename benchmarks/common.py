@@ -291,7 +291,7 @@ def save_panels(figure: Any, name: str, *, columns: int = 3) -> None:
 
     height = figure.get_figheight()
     handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.subplots_adjust(left=0.05, right=0.98, wspace=0.25, hspace=0.75, bottom=1.4 / height,
+    figure.subplots_adjust(left=0.05, right=0.98, wspace=0.25, hspace=0.75, bottom=1.75 / height,
                            top=1 - 1.1 / height)  # fmt: skip
     figure.legend(handles, labels, loc="lower center", bbox_to_anchor=(0.5, 0.35 / height),
                   ncol=columns, frameon=False, fontsize=9)  # fmt: skip

@@ -1,6 +1,6 @@
 """Accuracy of private regression against epsilon, and what a large fit costs.
 
-    python benchmarks/ridge.py            # table, picture and results/ridge.json: some ten minutes
+    python benchmarks/ridge.py            # table and results/ridge.json: some ten minutes
     python benchmarks/ridge.py --fresh    # the price of privacy on functions not designed on
     python benchmarks/ridge.py --speed    # time and memory of a million rows
 
@@ -267,69 +267,6 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def picture(rows: list[dict[str, Any]]) -> None:
-    from matplotlib.ticker import NullFormatter, ScalarFormatter
-
-    from capri.plots.style import new_figure, prepare, to_bytes
-
-    figure = new_figure(
-        13.0,
-        5.4,
-        "Private kernel ridge follows curves where a private line cannot",
-        f"Error relative to the spread of the truth (1: a constant). Mean of {REPEATS} fits with "
-        f"95 % intervals; delta 1e-5; values above {CUT:g} are cut off.",
-    )
-    colours = dict(
-        zip(
-            METHODS,
-            (
-                common.BLUE,
-                common.GREEN,
-                common.ORANGE,
-                common.PINK,
-                common.YELLOW,
-                common.GREY,
-            ),
-            strict=True,
-        )
-    )
-    for place, task in enumerate(("diabetes", "california", "plane")):
-        axes = figure.add_subplot(1, 3, place + 1)
-        prepare(axes, TASKS[task][0], "relative error against epsilon")
-        for method, colour in colours.items():
-            found = [r for r in rows if (r["task"], r["method"]) == (task, method)]
-            if not found:
-                continue
-            error = np.array([r["error"] for r in found])
-            if len(found) == 1:
-                axes.axhline(error[0], color=colour, linestyle="--", label=method)
-                continue
-            half = np.array([r["interval"] for r in found])
-            axes.plot(EPSILONS, error, "o-", color=colour, markersize=4, label=method)
-            low = np.where(error <= CUT, np.maximum(error - half, 1e-3), np.nan)
-            axes.fill_between(EPSILONS, low, error + half, color=colour, alpha=0.2)
-            if error.min() > CUT:
-                axes.annotate(f"{method}: above {error.min():.0f}", (0.02, 0.96), color=colour,
-                              xycoords="axes fraction", size=9, va="top")  # fmt: skip
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        axes.set_ylim(0.02 if task != "diabetes" else 0.5, CUT)
-        axes.yaxis.set_major_formatter(ScalarFormatter())
-        axes.yaxis.set_minor_formatter(NullFormatter())
-        axes.set_yticks(
-            [0.5, 0.7, 1, 1.5, 2] if task == "diabetes" else [0.02, 0.05, 0.1, 0.2, 0.5, 1, 2]
-        )
-        axes.xaxis.set_major_formatter(ScalarFormatter())
-        axes.set_xticks([0.1, 0.3, 1, 3, 10])
-        axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.set_xlabel("epsilon")
-    handles, labels = figure.axes[1].get_legend_handles_labels()
-    figure.subplots_adjust(left=0.05, right=0.98, wspace=0.18, bottom=0.27, top=0.76)
-    figure.legend(handles, labels, loc="lower center", bbox_to_anchor=(0.5, 0.06), ncol=3,
-                  frameon=False, fontsize=9)  # fmt: skip
-    (common.FIGURES / "ridge.png").write_bytes(to_bytes(figure, "png"))
-
-
 def fresh() -> dict[str, list[float]]:
     """Error at epsilon 1 over error without privacy on functions that no choice was made on.
 
@@ -404,7 +341,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--speed", action="store_true", help="time and memory only")
     parser.add_argument("--fresh", action="store_true", help="the price of privacy, new functions")
-    parser.add_argument("--picture", action="store_true", help="draw the stored results again")
     parser.add_argument("--tasks", nargs="+", choices=list(TASKS), default=list(TASKS))
     parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS))
     chosen = parser.parse_args()
@@ -414,8 +350,6 @@ def main() -> None:
         results["speed"] = speed()
     elif chosen.fresh:
         results["fresh"] = fresh()
-    elif chosen.picture:
-        picture(results["accuracy"])
     else:
         kept = [
             row for row in results.get("accuracy", [])
@@ -423,7 +357,6 @@ def main() -> None:
         ]  # fmt: skip
         results["accuracy"] = kept + accuracy(chosen.tasks, chosen.methods)
         print(table(results["accuracy"]))
-        picture(results["accuracy"])
     file.write_text(json.dumps(results, indent=1) + "\n")
 
 

@@ -1,11 +1,11 @@
-"""Tables, verdict and pictures of the cells that `ridge_rivals.py` stored."""
+"""Tables and a picture of the cells that `ridge_rivals.py` stored."""
 
 from collections import defaultdict
 from typing import Any
 
 import common
 import numpy as np
-from ridge_methods import MEAN, METHODS, OURS
+from ridge_methods import METHODS, OURS
 from ridge_sets import MADE_UP, SETS
 
 from capri.plots.style import new_figure, prepare
@@ -48,14 +48,6 @@ class Cells:
         found = list(self.errors(name, method, epsilon, rows).values())
         return float(np.mean(found)) if found else np.nan
 
-    def less(self, name: str, method: str, other: str, epsilon: float) -> tuple[float, float]:
-        """Mean of the paired differences of two methods, and its standard error."""
-        one, two = self.errors(name, method, epsilon), self.errors(name, other, epsilon)
-        found = np.array([one[split] - two[split] for split in one if split in two])
-        if len(found) < 2:
-            return np.nan, np.nan
-        return float(found.mean()), float(found.std(ddof=1) / np.sqrt(len(found)))
-
 
 def _lines(head: list[str], body: list[list[str]]) -> str:
     lines = [head, ["---"] * len(head), *body]
@@ -95,44 +87,6 @@ def by_epsilon(cells: Cells) -> str:
     return _lines(["epsilon 1", *METHODS], body)
 
 
-def by_rows(cells: Cells) -> str:
-    """Fewer rows than all of them, which are in the other table; the picture shows every set."""
-    body = [
-        _row(cells, f"{name}, {rows:,} rows", name, 1.0, rows)
-        for name in cells.sets
-        for rows in cells.sizes(name)[:-1]
-        if cells.errors(name, OURS, 1.0, rows)
-    ]
-    return _lines(["epsilon 1", *METHODS], body)
-
-
-def verdict(cells: Cells, epsilon: float = 1.0) -> str:
-    """Ours minus the best rival, in standard errors of the paired differences over splits."""
-    body = []
-    for name in cells.sets:
-        if not cells.errors(name, OURS, epsilon):
-            continue
-        line = [name, f"{cells.mean(name, OURS, epsilon):.3f}"]
-        for standings in (("same",), ("same", "weaker")):
-            means = {method: cells.mean(name, method, epsilon) for method, rival in METHODS.items()
-                     if method != OURS and rival.standing in standings}  # fmt: skip
-            means = {method: mean for method, mean in means.items() if not np.isnan(mean)}
-            if not means:
-                line += ["", ""]
-                continue
-            best = min(means, key=lambda method: means[method])
-            gap, half = cells.less(name, OURS, best, epsilon)
-            word = ("best" if gap <= 0 else "within one standard error" if gap <= half
-                    else f"worse by {gap / half:.1f} standard errors")  # fmt: skip
-            line += [f"{best} {means[best]:.3f}", f"{gap:+.4f} ± {half:.1g}: {word}"]
-        gap, half = cells.less(name, OURS, MEAN, epsilon)
-        line.append(f"{gap:+.4f} ± {half:.1g}")
-        body.append(line)
-    return _lines([f"epsilon {epsilon:g}", "ours", "best rival, same promise", "ours minus it",
-                   "same or weaker promise", "ours minus it", "ours minus private mean"],
-                  body)  # fmt: skip
-
-
 def _draw(axes: Any, places: list[float], means: dict[str, list[float]]) -> None:
     for method, values in means.items():
         if np.all(np.isnan(values)):
@@ -165,35 +119,12 @@ def picture_by_epsilon(cells: Cells) -> None:
     common.save_panels(figure, "ridge-rivals", columns=5)
 
 
-def picture_by_rows(cells: Cells) -> None:
-    names = [name for name in cells.sets if len(cells.sizes(name)) > 1]
-    figure = new_figure(
-        13.0,
-        4.6,
-        "More rows",
-        "Error on held-out rows over the spread of targets, against the number of rows to learn "
-        f"from; epsilon 1; mean of {cells.splits} splits; above {CUT:g} is cut off; {HOW}.",
-    )
-    for place, name in enumerate(names):
-        axes = figure.add_subplot(1, len(names), place + 1)
-        prepare(axes, f"{name}, made up" if name in MADE_UP else name, "")
-        sizes = cells.sizes(name)
-        _draw(axes, list(map(float, sizes)), {
-            method: [cells.mean(name, method, 1.0, rows) for rows in sizes] for method in METHODS
-        })  # fmt: skip
-        axes.set_ylim(top=CUT)
-        axes.set_xlabel("rows")
-    common.save_panels(figure, "ridge-rivals-rows", columns=5)
-
-
 def show(rows: list[dict[str, Any]], *, publish: bool) -> None:
-    """Print the tables and draw the pictures; write both to docs/ where asked to."""
+    """Print the tables; write them and the picture to docs/ where asked to."""
     cells = Cells(rows)
     tables = {
         "rivals: promises": promises(),
-        "rivals: verdict": verdict(cells),
         "rivals: epsilon": by_epsilon(cells),
-        "rivals: rows": by_rows(cells),
     }
     for name, text in tables.items():
         print(f"{name}\n\n{text}")
@@ -201,4 +132,3 @@ def show(rows: list[dict[str, Any]], *, publish: bool) -> None:
             common.publish(name, text)
     if publish and rows:
         picture_by_epsilon(cells)
-        picture_by_rows(cells)

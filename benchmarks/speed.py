@@ -4,8 +4,8 @@
 
 Every measurement is a process of its own, so that memory is that of the measurement alone and the
 number of BLAS threads can be chosen. Repeats are interleaved with the product and the best of them
-counts: other processes only ever add time. Writes results/speed.json, docs/figures/speed.png and
-the table in docs/results.md.
+counts: other processes only ever add time. Writes results/speed.json and the table in
+docs/results.md.
 """
 
 import argparse
@@ -19,10 +19,7 @@ from typing import Any
 
 import common
 import numpy as np
-from common import BLUE, GREEN, GREY, M52, M52_WIDE, ORANGE, power
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
+from common import M52, M52_WIDE, power
 from scipy.linalg.blas import dger
 
 import capri
@@ -31,7 +28,6 @@ from capri.kernels import Matern
 from capri.simulation import PeakMemory
 
 SEED = 2000
-TICKS = tuple(lead * 10.0**exponent for exponent in range(-3, 4) for lead in (1, 3))
 Numbers = dict[str, Any]
 
 
@@ -327,92 +323,8 @@ def table(results: Numbers) -> str:
     return head + "".join(lines) + foot
 
 
-def draw(results: Numbers) -> Figure:
-    product_seconds = results["product_seconds"]
-    figure = Figure(figsize=(11, 7.6), facecolor="white")
-    figure.subplots_adjust(left=0.25, right=0.98, top=0.95, bottom=0.08, wspace=0.28, hspace=0.42)
-    bars, rest = figure.subplots(2, 1, height_ratios=(1.15, 1))
-    rest.remove()
-    _draw_bars(bars, results)
-    places = [figure.add_axes((left, 0.09, 0.19, 0.30)) for left in (0.07, 0.315, 0.56, 0.80)]
-    shown = {
-        "rounds": ("time per round (µs)", "rounds T", "50 x 50", "seconds", 1e6),
-        "pairs": (
-            "time per epoch / product",
-            "pairs |C| x |X|",
-            "d = 4 + 3",
-            "epoch_seconds",
-            None,
-        ),
-        "rank": ("time / product, T = 1e5", "rank m", "50 x 50", "seconds", None),
-        "dimension": ("time / product, T = 1e5", "dimension d", "200 x 50", "seconds", None),
-    }
-    for axes, (key, (title, xlabel, note, field, factor)) in zip(
-        places, shown.items(), strict=True
-    ):
-        sizes = np.array(results["sizes"][key], dtype=float)
-        seconds = np.array([found[field] for found in results["growth"][key]])
-        values = seconds / sizes * factor if factor else seconds / product_seconds
-        axes.plot(sizes, values, "o-", color=BLUE)
-        if key == "pairs":
-            axes.plot(sizes, values[-1] * sizes / sizes[-1], ":", color=GREY)
-            axes.text(sizes[1], values[-1] * sizes[1] / sizes[-1] / 2.2, "linear", color=GREY)
-        axes.set(xscale="log", yscale="log", xlabel=xlabel, ylim=_limits(values))
-        if key in ("rank", "dimension"):
-            axes.set_xticks(sizes, [f"{size:g}" for size in sizes])
-        steps = [step for step in TICKS if _limits(values)[0] <= step <= _limits(values)[1]]
-        axes.set_yticks(steps, [f"{step:g}" for step in steps])
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.yaxis.set_minor_locator(NullLocator())
-        axes.set_title(f"{title}\n{note}", size=9.5, loc="left")
-        _plain(axes)
-    return figure
-
-
 def _short(ratio: float) -> str:
     return f"{ratio:.2f}" if ratio < 10 else f"{ratio:.0f}"
-
-
-def _limits(values: np.ndarray) -> tuple[float, float]:
-    return float(values.min()) / 2.5, float(values.max()) * 2.5
-
-
-def _draw_bars(axes: Axes, results: Numbers) -> None:
-    product_seconds = results["product_seconds"]
-    entries = [
-        ("CAPRI, 50 x 50, T = 1e6", results["million_rounds"]["one"], 5.0, BLUE),
-        ("CAPRI, 2,000 x 500, T = 1e5", results["million_pairs"]["one"], 60.0, BLUE),
-        *(
-            (name, found, None, BLUE if name.startswith("CAPRI") else ORANGE)
-            for name, found in results["rivals"].items()
-        ),
-    ][::-1]
-    for place, (_, found, bar, colour) in enumerate(entries):
-        ratio = found["seconds"] / product_seconds
-        axes.barh(place, ratio, color=colour, height=0.6)
-        memory = f"{found['peak_bytes'] / 1e9:.2f} GB"
-        note = f"{_short(ratio)}   {memory}   regret {found['regret']:.2g}"
-        axes.text(max(ratio, bar or 0) * 1.15, place, note, va="center", size=8.5, color="#333333")
-        if bar is not None:
-            axes.plot([bar, bar], [place - 0.4, place + 0.4], color=GREEN, linewidth=2.5)
-    axes.axvline(1.0, color=GREY, linewidth=1, linestyle="--")
-    axes.set_yticks(range(len(entries)), [name for name, *_ in entries])
-    largest = max(found["seconds"] for _, found, *_ in entries) / product_seconds
-    axes.set(xscale="log", xlim=(0.01, largest * 60))
-    axes.set_title(
-        "time / time of a 4000^3 matrix product (dashed); green: the bar to stay below",
-        size=10,
-        loc="left",
-    )
-    _plain(axes)
-    axes.tick_params(axis="y", length=0)
-
-
-def _plain(axes: Axes) -> None:
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(labelsize=9)
-    axes.grid(color="#E5E5E5", linewidth=0.6, which="major")
-    axes.set_axisbelow(True)
 
 
 def main() -> None:
@@ -428,7 +340,6 @@ def main() -> None:
     results = everything(arguments.quick)
     common.save_json("speed", results)
     common.publish("speed", table(results))
-    common.save_figure(draw(results), "speed")
     print(table(results), f"\nall of it: {(perf_counter() - started) / 60:.1f} minutes")
     print("T = " + ", ".join(power(size) for size in results["sizes"]["rounds"]))
 

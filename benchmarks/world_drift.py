@@ -3,18 +3,16 @@
     python benchmarks/world_drift.py [--functions 8]
 
 Fresh functions (seeds 5000, 5001, ...), 50 x 50, Matern-5/2, epsilon 1, T = 1e5. Regret of the
-second half, after the change, over that of uniform play in it. Writes results/world_drift.json,
-docs/figures/world_drift.png and the table in docs/results.md.
+second half, after the change, over that of uniform play in it. Writes results/world_drift.json
+and the table in docs/results.md.
 """
 
 import argparse
-from itertools import pairwise
 from typing import Any
 
 import common
 import numpy as np
-from common import BLUE, GREY, M52, ORANGE
-from matplotlib.figure import Figure
+from common import M52
 
 import capri
 from capri.epoch.plan import unsaid
@@ -30,7 +28,6 @@ ROWS: list[tuple[str, str, dict[str, Any], float | None]] = [
     ("quarter turn", "quarter-turn", {}, None),
     ("full turn", "full-turn", {}, 0.20),
 ]
-POINTS = 200
 
 
 def play(change: str, seed: int, options: dict[str, Any]) -> dict[str, Any]:
@@ -39,10 +36,8 @@ def play(change: str, seed: int, options: dict[str, Any]) -> dict[str, Any]:
     policy = common.make_policy(M52, world, 1.0, seed, **options)
     with unsaid():
         result = capri.simulate(policy, world, ROUNDS, seed=seed)
-    edges = np.linspace(0, ROUNDS, POINTS + 1).astype(int)
-    parts = [result.ratio_between(a, b) for a, b in pairwise(edges.tolist())]
     alarms = sum("drift" in (record.kinds or "") for record in result.epochs)
-    return {"halves": result.halves, "parts": parts, "epochs": len(result.epochs), "alarms": alarms}
+    return {"halves": result.halves, "epochs": len(result.epochs), "alarms": alarms}
 
 
 def measure(functions: int) -> list[dict[str, Any]]:
@@ -56,7 +51,6 @@ def measure(functions: int) -> list[dict[str, Any]]:
             row[name] = {
                 "second": common.summary(run["halves"][1] for run in runs),
                 "first": common.summary(run["halves"][0] for run in runs),
-                "parts": np.mean([run["parts"] for run in runs], axis=0).tolist(),
                 "epochs": float(np.mean([run["epochs"] for run in runs])),
                 "alarms": sum(run["alarms"] > 0 for run in runs),
             }
@@ -87,22 +81,6 @@ def table(rows: list[dict[str, Any]], functions: int) -> str:
     return "\n".join([*head, *(line(row, functions) for row in rows)]) + "\n"
 
 
-def draw(rows: list[dict[str, Any]]) -> Figure:
-    figure = Figure(figsize=(9, 5.2), layout="constrained")
-    axes = figure.subplots(2, 3, sharex=True, sharey=True).ravel()
-    middle = (np.arange(POINTS) + 0.5) * ROUNDS / POINTS / 1000
-    for axis, row in zip(axes, rows, strict=True):
-        axis.plot(middle, row["never"]["parts"], color=ORANGE, lw=1, label="never forgets")
-        axis.plot(middle, row["evidence"]["parts"], color=BLUE, lw=1.2, label="by evidence")
-        axis.axhline(1.0, color=GREY, lw=0.8, ls=":")
-        axis.set_title(row["label"], fontsize=9)
-        axis.set_ylim(0, 2.3)
-    axes[0].legend(fontsize=8, frameon=False)
-    figure.supxlabel("decisions, in thousands", fontsize=9)
-    figure.supylabel("regret over that of uniform play", fontsize=9)
-    return figure
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--functions", type=int, default=8)
@@ -110,4 +88,3 @@ if __name__ == "__main__":
     found = measure(wanted.functions)
     common.save_json("world_drift", {**common.about(), "rows": found})
     common.publish("drift", table(found, wanted.functions))
-    common.save_figure(draw(found), "world_drift")

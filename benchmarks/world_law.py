@@ -1,7 +1,7 @@
 """Users who are not whom the public pool says: regret over uniform play, law by law.
 
 ``python benchmarks/world_law.py --rounds 100000 --functions 10 --seed 4000`` prints one line for
-each law; ``--figure docs/figures/law.png`` draws regret against rounds for each.
+each law.
 
 Functions are Matern-5/2, lengthscale 0.3, on an even grid of 50 contexts times 50 actions; epsilon
 1, delta 1e-5. ``pool`` says what the policy is told of contexts, ``users`` who really comes.
@@ -101,25 +101,6 @@ def play(case: str, seed: int, rounds: int, kernel: object, options: dict) -> di
     }
 
 
-def draw(found: dict[str, list[dict]], path: str) -> None:
-    """The mean over functions of regret over uniform play, by rounds."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(7, 4))
-    for case, runs in found.items():
-        rounds = [done for done, _ in runs[0]["curve"]]
-        ratios = np.mean([[ratio for _, ratio in run["curve"]] for run in runs], axis=0)
-        axes.plot(rounds, ratios, label=case, marker="o", markersize=3)
-    axes.set(xscale="log", yscale="log", xlabel="rounds", ylabel="regret over uniform play")
-    axes.legend(fontsize=8)
-    axes.grid(alpha=0.3)
-    figure.tight_layout()
-    figure.savefig(path, dpi=110)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=100_000)
@@ -128,14 +109,8 @@ def main() -> None:
     parser.add_argument("--kernel", choices=("told", "auto"), default="told")
     parser.add_argument("--cases", nargs="*", default=list(CASES))
     parser.add_argument("--json", help="also write every run here")
-    parser.add_argument("--drawn", help="draw the runs of an earlier --json and play nothing")
-    parser.add_argument("--figure", help="draw regret against rounds for each law")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
-    if arguments.drawn:
-        with open(arguments.drawn, encoding="utf-8") as file:
-            draw(json.load(file), arguments.figure)
-        return
     kernel = KERNEL if arguments.kernel == "told" else "auto"
     found = {}
     for case in arguments.cases:
@@ -152,8 +127,6 @@ def main() -> None:
             sorted({kind for run in runs for kind in run["notices"]}),
             flush=True,
         )
-    if arguments.figure:
-        draw(found, arguments.figure)
     if arguments.json:
         with open(arguments.json, "w", encoding="utf-8") as file:
             json.dump(found, file)

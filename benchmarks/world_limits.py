@@ -6,7 +6,7 @@
 opposite sign, and the releases of a policy and of a fit. ``sets``: users come with half of the
 actions; the plan is told so or not. ``kept``: every one of a million decisions is compared with
 its set, rules, floors and ceilings, and the share of an action with its limit. Fresh functions
-(seeds 4000, 4001, ...). Writes results/world_limits.json and docs/figures/world-limits.png.
+(seeds 4000, 4001, ...). Writes results/world_limits.json and the tables in docs/results.md.
 """
 
 import argparse
@@ -17,8 +17,6 @@ from typing import Any
 
 import common
 import numpy as np
-from common import BLUE, GREY, ORANGE
-from matplotlib.figure import Figure
 
 import capri
 from capri import environments
@@ -222,33 +220,6 @@ def sets_text(results: dict[str, Any]) -> str:
     )
 
 
-def draw(results: dict[str, Any]) -> Figure:
-    figure = Figure(figsize=(8.5, 3.6), facecolor="white")
-    axes = figure.subplots()
-    figure.subplots_adjust(left=0.27, right=0.97, top=0.9, bottom=0.16)
-    kinds = (*WARM, *TOLD)[::-1]
-    for offset, (kernel, colour) in enumerate((("told", BLUE), ("auto", ORANGE))):
-        for place, kind in enumerate(kinds):
-            row = results["warm"].get(f"{kernel}, {kind}")
-            if row is None:
-                continue
-            height = place + 0.15 - 0.3 * offset
-            axes.plot(
-                row["ratios"], np.full(len(row["ratios"]), height), "|", color=colour, alpha=0.4
-            )
-            label = f"kernel {kernel}" if kind == "nothing" else None
-            axes.plot(row["mean"], height, "o", color=colour, markersize=7, label=label)
-    axes.set_yticks(range(len(kinds)), kinds)
-    axes.set(xscale="log", xlim=(2e-4, 1.2))
-    axes.axvline(1.0, color=GREY, linewidth=1, linestyle="--")
-    axes.set_xlabel("regret per round / regret of uniform play, T = 10,000, epsilon 1")
-    axes.set_title("What is known beforehand", loc="left", fontsize=10)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.grid(axis="x", color="#DDDDDD", linewidth=0.6)
-    axes.legend(frameon=False, loc="upper right", fontsize=9, bbox_to_anchor=(1.0, 1.14), ncols=2)
-    return figure
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("parts", nargs="*", default=["warm", "sets", "kept"])
@@ -257,7 +228,6 @@ def main() -> None:
     asked = parser.parse_args()
     results = measure(asked.parts, asked.functions, asked.decisions)
     if "warm" in results:
-        common.save_figure(draw(results), "world-limits")
         common.publish("warm", warm_table(results))
     if "sets" in results and "kept" in results:
         common.publish("sets", sets_text(results))

@@ -5,7 +5,7 @@
 Every row: fresh random functions (seeds 5000, 5001, ...), one run each, the defaults with the told
 kernel and epsilon 1; regret per round divided by that of uniform play, once as ``reward_bound``
 says it and once as ``reward_range``. ``--long`` adds the rows of a million rounds. Writes
-results/world_rewards.json, docs/figures/world_rewards.png and the table in docs/results.md.
+results/world_rewards.json and the table in docs/results.md.
 """
 
 import argparse
@@ -13,9 +13,7 @@ import warnings
 from typing import Any
 
 import common
-import numpy as np
-from common import BLUE, GREEN, GREY, M52, ORANGE, Coins, power
-from matplotlib.figure import Figure
+from common import M52, Coins, power
 
 import capri
 from capri import environments
@@ -110,39 +108,6 @@ def table(results: dict[str, Any]) -> str:
     return head + "".join(line(row) + "\n" for row in results["rows"]) + loose_rows
 
 
-def draw(results: dict[str, Any]) -> Figure:
-    rows = results["rows"][::-1]
-    figure = Figure(figsize=(8.5, 0.42 * len(rows) + 1.5), facecolor="white")
-    axes = figure.subplots()
-    figure.subplots_adjust(left=0.27, right=0.97, top=0.86, bottom=0.17)
-    for place, row in enumerate(rows):
-        for name, colour, shift in (("bound", ORANGE, 0.12), ("range", BLUE, -0.12)):
-            ratios = row[name]["ratios"]
-            at = np.full(len(ratios), place + shift)
-            axes.plot(ratios, at, "|", color=colour, alpha=0.4)
-            axes.plot(
-                row[name]["mean"],
-                place + shift,
-                "o",
-                color=colour,
-                label={"bound": "reward_bound=1", "range": "reward_range"}[name]
-                if place == 0
-                else None,
-            )
-        if row["bar"] is not None:
-            axes.plot(row["bar"], place, "<", color=GREEN, label="bar" if place == 0 else None)
-    axes.axvline(1.0, color=GREY, linewidth=1, linestyle="--")
-    axes.set_yticks(
-        range(len(rows)), [f"{row['label']}, T = {power(row['rounds'])}" for row in rows]
-    )
-    axes.set(xscale="log", xlim=(4e-3, 1.6))
-    axes.set_xlabel("regret per round / regret of uniform play (lower is better)")
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.grid(axis="x", color="#DDDDDD", linewidth=0.6)
-    figure.legend(loc="upper right", ncols=3, frameon=False, fontsize=9)
-    return figure
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--functions", type=int, default=10)
@@ -151,7 +116,6 @@ def main() -> None:
     results = measure(arguments.functions, long=arguments.long)
     common.save_json("world_rewards", results)
     common.publish("rewards", table(results))
-    common.save_figure(draw(results), "world_rewards")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import json
 import math
 import pickle
+import re
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -292,6 +293,15 @@ def test_default_kernel_has_one_verdict_wherever_rewards_lie() -> None:
     first, shifted = rows
     assert first.grade == shifted.grade == "learns"
     assert abs(first.ratio - shifted.ratio) < 0.1
+
+
+def test_a_shift_leaves_the_verdict_of_the_default_kernel() -> None:
+    rows = []
+    for scale in ((0.0, 1.0), (10.0, 11.0), (-900.0, -899.0)):
+        policy = configured(kernel="auto", missing_reward="as-estimated", reward_range=scale)
+        rows.append(policy.forecast(**QUICK, compare=False).rows[-1])
+    assert max(row.ratio for row in rows) - min(row.ratio for row in rows) < 0.02
+    assert all(re.search(r"\(0\.\d+ \+- 0\.\d+\)$", row.verdict) for row in rows)
 
 
 def test_devices_are_forecast_the_same_wherever_rewards_lie() -> None:

@@ -208,8 +208,8 @@ def test_forecast_shows_its_numbers() -> None:
     np.testing.assert_array_equal(share.lines[0].get_ydata(), [0.8, 0.4])
     headline = " ".join(figure.texts[0].get_text().split())
     assert headline == (
-        "Expected regret after 1,000 rounds, as a share of uniform play: 0.95 at epsilon 0.1 "
-        "(hopeless), 0.3 at epsilon 1 (learns), 0.01 without privacy (good)."
+        "Expected regret after 1,000 rounds, as a share of uniform play: 0.95 ± 0.02 at epsilon "
+        "0.1 (hopeless), 0.3 ± 0.02 at epsilon 1 (learns), 0.01 ± 0.02 without privacy (good)."
     )
     labels_stay_inside_and_apart(figure)
 

@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,30 +25,39 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-def test_search_finds_every_public_name(site: Path) -> None:
-    text = (site / "searchindex.js").read_text()
-    index = json.loads(text[text.index("{") : text.rindex("}") + 1])
-    found = {entry[-1] for entries in index["objects"].values() for entry in entries}
-    found |= set(index["terms"]) | set(index["titleterms"])
-    names = set(capri.__all__)
-    assert len(names) > 50
-    assert {name for name in names if name not in found and name.lower() not in found} == set()
-
-
-def test_pages_fit_a_phone_and_ask_nobody(site: Path) -> None:
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
     program = find_browser()
     if program is None:
         pytest.skip("no browser: see tools/install_browser.sh")
+    with Browser(program) as opened:
+        yield opened
+
+
+def test_search_finds_every_public_name(site: Path, browser: Browser) -> None:
+    """The search of the page itself, without a server: each name leads to the reference."""
+    browser.open(site / "search.html")
+    ask = (
+        "Search._performSearch(...Search._parseQuery(name)).map(([page, , place]) => page + place)"
+    )
+    names = [*capri.__all__, *(f"kernels.{name}" for name in ("Matern", "RBF"))]
+    assert len(names) > 50
+    found = browser.run(f"{json.dumps(names)}.map(name => {ask})")
+    led = [any(each.startswith("reference/python") for each in places) for places in found]
+    assert [name for name, there in zip(names, led, strict=True) if not there] == []
+    assert browser.run(f"['NoSuchNameAnywhere'].map(name => {ask})") == [[]]
+
+
+def test_pages_fit_a_phone_and_ask_nobody(site: Path, browser: Browser) -> None:
     pages = sorted(site.rglob("*.html"))
     assert len(pages) > 30
     wide = {}
-    with Browser(program) as browser:
-        browser.look(width=390, height=844, phone=True)
-        for page in pages:
-            browser.open(page)
-            width = browser.run("document.documentElement.scrollWidth")
-            if width > 390:
-                wide[str(page.relative_to(site))] = width
-        strangers = [each for each in browser.requests if not re.match(r"file:|data:", each)]
+    browser.look(width=390, height=844, phone=True)
+    for page in pages:
+        browser.open(page)
+        width = browser.run("document.documentElement.scrollWidth")
+        if width > 390:
+            wide[str(page.relative_to(site))] = width
+    strangers = [each for each in browser.requests if not re.match(r"file:|data:", each)]
     assert wide == {}
     assert strangers == []

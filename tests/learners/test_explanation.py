@@ -260,5 +260,7 @@ def test_the_picture_shows_the_numbers() -> None:
     drawn = [bar.get_width() for bar in columns.patches]
     assert drawn == [each.effect for each in found.largest_columns]
     assert figure.texts[0].get_text() == found.headline
+    clear = sum(each.clear for each in found.columns)
+    assert found.headline.endswith(f"Clear effects: {clear} of {len(found.columns)} columns.")
     told = configured(kernel=capri.kernels.RBF(lengthscale=0.5)).explain().plot()
     assert "The kernel is known" in told.axes[1].texts[0].get_text()

@@ -104,7 +104,9 @@ class Explanation:
         if not self.releases:
             return "No release yet: nothing is known of f. This is what is expected of it."
         times = "1 release" if self.releases == 1 else f"{self.releases} releases"
-        return f"After {times}, {self.resolved:.0%} of what was unknown of f is resolved."
+        told = f"After {times}, {self.resolved:.0%} of what was unknown of f is resolved."
+        clear = sum(each.clear for each in self.columns)  # the level alone may be most of f
+        return f"{told} Clear effects: {clear} of {len(self.columns)} columns."
 
     @property
     def facts(self) -> tuple[str, ...]:

@@ -295,13 +295,14 @@ def _draw_columns(axes: Axes, columns: "Sequence[ColumnEffect]", *, known: bool)
         )
     else:
         axes.barh(places, errors, 0.7, color=_QUIET_BAR)
-    names = [
-        each.name if each.lengthscale is None else f"{each.name}\nscale {each.lengthscale:.3g}"
-        for each in columns
-    ]
-    axes.set_yticks(places, names)
+    scales = ["" if (scale := each.lengthscale) is None
+              else f"\nscale {float(f'{scale:.3g}'):,g}" for each in columns]  # fmt: skip
+    axes.set_yticks(
+        places, [each.name + scale for each, scale in zip(columns, scales, strict=True)]
+    )
     axes.invert_yaxis()
     axes.set_xlim(left=0)
+    axes.locator_params(axis="x", nbins=5)
     axes.set_xlabel("in units of the reward")
 
 

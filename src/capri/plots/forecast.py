@@ -57,7 +57,8 @@ def _headline(forecast: "Forecast") -> str:
     for epsilon in forecast.epsilons:
         outlook = forecast.at(epsilon, horizon)
         where = f"at {name_of(epsilon)}" if epsilon < inf else "without privacy"
-        shares.append(f"{outlook.ratio:.2g} {where} ({outlook.grade})")
+        error = f" ± {outlook.ratio_standard_error:.1g}"
+        shares.append(f"{outlook.ratio:.2g}{error} {where} ({outlook.grade})")
     sentence = f"Expected regret after {horizon:,} rounds, as a share of uniform play: "
     return fill(sentence + ", ".join(shares) + ".", 130)
 
