@@ -150,6 +150,7 @@ def test_regret_of_devices_is_what_was_measured() -> None:
         ("world_rewards", "table", "world_rewards", ""),
         ("world_limits", "warm_table", "world_limits", ""),
         ("world_limits", "sets_text", "world_limits", ""),
+        ("forecast", "table", "forecast", "rows"),
     ],
 )
 def test_tables_of_results_are_those_of_their_benchmarks(
