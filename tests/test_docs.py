@@ -174,19 +174,6 @@ def test_every_table_of_results_says_its_commit_and_day() -> None:
         ]
 
 
-def test_table_of_promises_is_that_of_the_classes() -> None:
-    from capri_lab.rivals.catalogue import BY_NAME
-
-    page = (ROOT / "docs/reference/laboratory.md").read_text()
-    for name, kind in BY_NAME.items():
-        promise = kind.promise
-        if promise.model == "none":
-            words = "no privacy | | |"
-        else:
-            words = f"{promise.model} | {promise.kind} | {promise.unit} | {promise.protects}"
-        assert f"| {name} | {words} |" in page, name
-
-
 def test_every_test_that_a_proof_names_exists() -> None:
     """docs/explanation/privacy.md proves its theorem in steps that each name what checks them."""
     text = (ROOT / "docs/explanation/privacy.md").read_text()

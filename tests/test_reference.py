@@ -80,6 +80,16 @@ def test_every_metric_is_described(pages: dict[str, str]) -> None:
         assert re.search(rf"^\| `capri_{name}(_total)?` \|", pages["metrics.md"], re.MULTILINE)
 
 
+def test_every_rival_and_problem_is_described(pages: dict[str, str]) -> None:
+    from capri_lab.datasets.real import PROBLEMS
+    from capri_lab.rivals import RIVAL_NAMES
+
+    named = set(re.findall(r"^\| `([\w-]+)`", pages["laboratory.md"], re.MULTILINE))
+    assert {*RIVAL_NAMES, *PROBLEMS} <= named
+    line = next(each for each in pages["laboratory.md"].splitlines() if "`zhou-tan`" in each)
+    assert "| local | pure | one round | rewards only |" in line
+
+
 def test_what_says_nothing_of_itself_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capri.Budget, "__doc__", " ")
     with pytest.raises(SystemExit, match="Budget says nothing"):

@@ -1,10 +1,10 @@
-"""Write the table of real problems (docs/reference/laboratory.md) and that of results on them.
+"""Write the table of results on real problems into docs/results.md.
 
-    python tools/real_table.py [build/real]
+    python tools/real_table.py build/real
 
 Figures are regret over that of uniform play, the mean over seeds with a 95 % Student interval.
 Whether somebody is better is decided seed by seed: all players meet the same users. What stands
-between the two marks of a table is replaced, nothing else.
+between the marks of the table is replaced, nothing else.
 """
 
 import subprocess
@@ -19,12 +19,11 @@ from typing import Any
 
 from scipy.stats import t as student
 
-from capri_lab.datasets import environment_by_name
-from capri_lab.datasets.real import CHECK_NAMES, LISTED_NAMES, PROBLEMS
+from capri_lab.datasets.real import CHECK_NAMES, LISTED_NAMES
 from capri_lab.experiments import read_results
 
 DOCS = Path(__file__).parents[1] / "docs"
-PAGE, RESULTS = DOCS / "reference" / "laboratory.md", DOCS / "results.md"
+RESULTS = DOCS / "results.md"
 OURS, TOLD, FIXED = "capri-joint", "capri, suggested kernel", "best-fixed"
 HORIZONS = {10_000: "1e4", 100_000: "1e5"}
 
@@ -134,22 +133,6 @@ def result_table(records: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def problem_table() -> str:
-    """Where every problem comes from."""
-    lines = [
-        "| problem | what | actions | pays | invented | from, licence |",
-        "| --- | --- | ---: | --- | --- | --- |",
-    ]
-    for name, problem in PROBLEMS.items():
-        actions = len(environment_by_name(name, raw=True).actions)
-        check = " (check)" if name in CHECK_NAMES else ""
-        lines.append(
-            f"| `{name}`{check} | {problem.title} | {actions} | {problem.pays} "
-            f"| {problem.invented or 'nothing'} | {problem.package}: {problem.licence} |"
-        )
-    return "\n".join(lines)
-
-
 def with_table(page: str, mark: str, table: str) -> str:
     """The page with what stands between the marks replaced."""
     start, end = f"<!-- {mark} -->\n", f"\n<!-- /{mark} -->"
@@ -160,16 +143,14 @@ def with_table(page: str, mark: str, table: str) -> str:
     return f"{before}{start}{table}{end}{after}"
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Both tables; that of results only where a folder of them is given."""
-    PAGE.write_text(with_table(PAGE.read_text(), "problems", problem_table()))
-    if arguments:
-        describe = ["git", "describe", "--always", "--dirty", "--exclude=*"]
-        commit = subprocess.run(describe, cwd=DOCS, capture_output=True, text=True, check=True)
-        stamp = f"*Commit `{commit.stdout.strip()}`, {datetime.now(UTC):%Y-%m-%d}.*\n\n"
-        table = stamp + result_table(read_results(arguments[0]).records)
-        RESULTS.write_text(with_table(RESULTS.read_text(), "real problems", table))
+def main(folder: str) -> None:
+    """The table of what was played in this folder."""
+    describe = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    commit = subprocess.run(describe, cwd=DOCS, capture_output=True, text=True, check=True)
+    stamp = f"*Commit `{commit.stdout.strip()}`, {datetime.now(UTC):%Y-%m-%d}.*\n\n"
+    table = stamp + result_table(read_results(folder).records)
+    RESULTS.write_text(with_table(RESULTS.read_text(), "real problems", table))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(sys.argv[1])

@@ -241,11 +241,55 @@ def metrics() -> str:
     return "\n".join(parts)
 
 
+# -- the laboratory -------------------------------------------------------------------------------
+
+
+def laboratory() -> str:
+    """What every rival promises, and where every real problem comes from."""
+    from capri_lab.datasets.real import CHECK_NAMES, PROBLEMS
+    from capri_lab.rivals.catalogue import BY_NAME
+
+    parts = [
+        "# Rivals and real problems\n",
+        "## Who promises what\n",
+        "Two numbers may be compared only where all of this is equal: who is trusted, whether a "
+        "delta is involved, what one user is, and which of their data are protected. *Local*: a "
+        "report is noisy before it leaves the user. *Shuffle*: a trusted shuffler mixes reports. "
+        "*Joint*: a trusted curator adds noise. *Central*: a final output alone is released. "
+        "*Reaches*: the longest horizon that takes minutes on 2,500 pairs and one core.\n",
+        "| name | trusts | kind | unit | protects | reference | reaches T |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| `uniform` | nobody: no data used | | | | the yardstick | any |",
+    ]
+    for name, kind in BY_NAME.items():
+        promise = kind.promise
+        words = ["no privacy", "", "", ""]
+        if promise.model != "none":
+            words = [promise.model, promise.kind, promise.unit, promise.protects]
+        cells = [f"`{name}`", *words, _told(kind.reference, name), f"{kind.reach:,}"]
+        parts.append(f"| {' | '.join(cells)} |")
+    parts += [
+        "\n## Real problems\n",
+        "Tables inside installable packages, read from disk: nothing is downloaded. Defaults were "
+        "chosen on all but those marked *check*. **Invented** says which part of the rewards "
+        "nobody ever saw.\n",
+        "| problem | what | pays | invented | from, licence |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    parts += [
+        f"| `{name}`{' (check)' if name in CHECK_NAMES else ''} | {_told(each.title, name)} | "
+        f"{each.pays} | {each.invented or 'nothing'} | {each.package}: {each.licence} |"
+        for name, each in PROBLEMS.items()
+    ]
+    return "\n".join(parts) + "\n"
+
+
 # -- all of it ------------------------------------------------------------------------------------
 
 
 FILES = (
     "python.md", "capri.md", "capri-lab.md", "endpoints.md", "files.md", "metrics.md",
+    "laboratory.md",
 )  # fmt: skip
 
 
@@ -254,15 +298,16 @@ def pages() -> dict[str, str]:
     from capri.cli import app
     from capri.service.app import document
     from capri.service.auth import ServiceLimits
-    from capri_lab.cli import app as laboratory
+    from capri_lab.cli import app as lab
 
     texts = (
         names(),
         commands(app, "capri"),
-        commands(laboratory, "capri-lab"),
+        commands(lab, "capri-lab"),
         endpoints(document(ServiceLimits())),
         files(),
         metrics(),
+        laboratory(),
     )
     return dict(zip(FILES, texts, strict=True))
 

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 import real_table
-from capri_lab.datasets.real import PROBLEMS
 
 
 def record(
@@ -30,13 +29,6 @@ def records(ours: float) -> list[dict[str, Any]]:
         for player, ratio in players.items()
         for seed in range(3)
     ]
-
-
-def test_the_page_shows_the_problems_of_the_catalogue() -> None:
-    page = real_table.PAGE.read_text()
-    drawn = real_table.with_table(page, "problems", real_table.problem_table())
-    assert drawn == page, "run python tools/real_table.py"
-    assert all(f"`{name}`" in page for name in PROBLEMS)
 
 
 @pytest.mark.parametrize(
