@@ -8,8 +8,8 @@ same server that parses a JSON body and makes one insert durable, many of them i
 commit: the least that any such service does. The two are interleaved and medians count.
 
 Batches: items a second in lists of 100. Postgres: the same with two workers of each on one server
-whose disk is waited for, also while epochs turn; processor time is that of workers and server
-together. Closing: the slowest
+whose disk is waited for, also while epochs turn, and against the bare endpoint on our own kind of
+connections, too; processor time is that of workers and server together. Closing: the slowest
 decision while an epoch of 2,000 contexts and 500 actions is released and the next one planned.
 """
 
@@ -96,8 +96,11 @@ def durable(store: str) -> Callable[[list[bytes]], list[Any]]:
     return into_file
 
 
-def bare(store: str, listening: socket.socket) -> None:
-    """The bare endpoint: parse, insert with others in one commit, answer."""
+def bare(store: str, ours: bool, listening: socket.socket) -> None:
+    """The bare endpoint: parse, insert with others in one commit, answer.
+
+    On connections as the server has them, or on ``ours``.
+    """
     import msgspec
     import uvicorn
     from starlette.applications import Starlette
@@ -107,6 +110,7 @@ def bare(store: str, listening: socket.socket) -> None:
 
     from capri.service.auth import ServiceLimits
     from capri.service.batch import MicroBatcher
+    from capri.service.connections import PatientProtocol
 
     sys.setswitchinterval(0.0005)
     insert = durable(store)
@@ -121,19 +125,20 @@ def bare(store: str, listening: socket.socket) -> None:
         return Response(b'{"status":"stored"}', media_type="application/json")
 
     app = Starlette(routes=[Route("/insert", endpoint, methods=["POST"])])
-    how: dict[str, Any] = {"log_level": "error", "access_log": False, "http": "httptools"}
+    how: dict[str, Any] = {"log_level": "error", "access_log": False}
+    how["http"] = PatientProtocol if ours else "httptools"
     uvicorn.Server(uvicorn.Config(app, ws="none", **how)).run(sockets=[listening])
 
 
-def serve_bare(port: int, store: str, workers: int) -> None:
+def serve_bare(port: int, store: str, workers: int, ours: bool) -> None:
     """One process, or several that share a socket as those of the service do."""
     from capri.service.server import _listen, supervise
 
     listening = _listen("127.0.0.1", port)
     if workers == 1:
-        bare(store, listening)
+        bare(store, ours, listening)
     else:
-        supervise(partial(bare, store), listening, workers)
+        supervise(partial(bare, store, ours), listening, workers)
 
 
 @contextmanager
@@ -420,9 +425,13 @@ def postgres(seconds: float, turns: int) -> dict[str, float]:
         with psycopg.connect(plain, autocommit=True) as connection:
             connection.execute("CREATE TABLE rows (number bigserial PRIMARY KEY, body bytea)")
         assert server._process is not None
-        bare_command = [sys.executable, str(HERE), "--bare", plain, "--port", "8118"]
-        with running([*bare_command, "--workers", "2"], 8118) as other:
+        command = [sys.executable, str(HERE), "--bare", plain, "--workers", "2"]
+        with (
+            running([*command, "--port", "8118"], 8118) as other,
+            running([*command, "--port", "8120", "--ours"], 8120) as alike,
+        ):
             at_rest(other.pid)
+            at_rest(alike.pid)
             for said, options in kinds.items():
                 file = write_policy(Path(folder), options)
                 key = key_beside(file)
@@ -432,6 +441,7 @@ def postgres(seconds: float, turns: int) -> dict[str, float]:
                         at_rest(own.pid)
                         calls = {
                             "bare": (other, 8118, "/insert", ""),
+                            "bare on our connections": (alike, 8120, "/insert", ""),
                             "decisions": (own, 8119, "/v1/decisions", key),
                         }
                         for _, *where in calls.values():
@@ -463,11 +473,12 @@ def compared(
     found = {name: median(values) for name, values in figures.items()}
     found[f"decisions{said}, slowest ms"] = max(figures[f"decisions{said}, slowest ms"])
     found[f"epochs{said}"] = len(epochs - {0})
-    for what in ("a second", "p99 ms", "processor us"):
-        pairs = zip(
-            figures[f"decisions{said}, {what}"], figures[f"bare{said}, {what}"], strict=True
-        )
-        found[f"decisions / bare{said}, {what}"] = median(a / b for a, b in pairs)
+    for name in calls.keys() - {"decisions"}:
+        for what in ("a second", "p99 ms", "processor us"):
+            pairs = zip(
+                figures[f"decisions{said}, {what}"], figures[f"{name}{said}, {what}"], strict=True
+            )
+            found[f"decisions / {name}{said}, {what}"] = median(a / b for a, b in pairs)
     return found
 
 
@@ -505,9 +516,10 @@ def main() -> None:
     parser.add_argument("--bare", help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--workers", type=int, default=1, help=argparse.SUPPRESS)
+    parser.add_argument("--ours", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.bare is not None:
-        serve_bare(options.port, options.bare, options.workers)
+        serve_bare(options.port, options.bare, options.workers, options.ours)
         return
     figures: dict[str, Any] = {}
     if options.only in (None, "singles"):

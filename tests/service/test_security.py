@@ -208,6 +208,20 @@ def test_what_means_one_thing_is_sent_once(shop: Running) -> None:
     assert spoken(shop, line + key).startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 421 "))  # no host
 
 
+def test_answers_without_a_body_and_before_one(shop: Running) -> None:
+    """What goes out with its body must not wait for one that never comes."""
+    assert b" 405 " in spoken(shop, "HEAD /healthz HTTP/1.1\nHost: localhost\n")
+    with socket.create_connection(("127.0.0.1", shop.port), timeout=PATIENCE) as wire:
+        head = f"Content-Type: application/json\r\nAuthorization: Bearer {shop.key}\r\n"
+        head += "Content-Length: 15\r\nExpect: 100-continue\r\n"
+        wire.sendall(f"POST /v1/decisions HTTP/1.1\r\nHost: localhost\r\n{head}\r\n".encode())
+        assert wire.recv(1 << 12) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        wire.sendall(b'{"context": {}}')
+        answer = wire.recv(1 << 12)
+        assert answer.startswith(b"HTTP/1.1 200 ")
+        assert answer.endswith(b"}")
+
+
 def test_a_body_in_pieces_is_counted(shop: Running) -> None:
     head = "POST /v1/decisions HTTP/1.1\nHost: localhost\nTransfer-Encoding: chunked\n"
     head += f"Content-Type: application/json\nAuthorization: Bearer {shop.key}\n"

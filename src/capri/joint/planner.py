@@ -41,6 +41,8 @@ from capri.streams import Streams
 # Seconds of computing in this process after which another one is worth its start. Of its own
 # computing: on a busy machine everything takes long, and one more process does not help.
 LONG = 0.1
+# How far the other process stands back for requests: where all compute, it has a tenth of a share.
+_NICE = 10
 Parts = list[bytes | bytearray | memoryview]
 # What the other process says where it has no result: it cannot read the order, or it failed at it.
 _UNREAD: Parts = [b"unread"]
@@ -267,6 +269,7 @@ def receive(pipe: Connection) -> Parts:
 def main(place: int) -> None:
     """Serve until the pipe ends, which is at a descriptor of this process."""
     pipe = Connection(place)
+    os.nice(_NICE)
     with suppress(EOFError, OSError, KeyboardInterrupt):
         send(pipe, _THERE)
         while True:

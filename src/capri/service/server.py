@@ -1,6 +1,5 @@
 """Running the service: one process, or several that share a socket and a store."""
 
-import asyncio
 import gc
 import multiprocessing
 import os
@@ -16,11 +15,9 @@ from functools import partial
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any, ClassVar, TextIO, TypeVar
-from weakref import WeakSet
+from typing import Any, TextIO, TypeVar
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from capri.errors import (
     AwayError,
@@ -34,6 +31,7 @@ from capri.files import secret
 from capri.service.app import Application
 from capri.service.auth import ENVIRONMENT, KeyRing
 from capri.service.changes import PolicyFile
+from capri.service.connections import PatientProtocol
 from capri.service.devices import tickets_of_environment
 from capri.service.settings import Settings, load_settings, read_forecast, write_forecast
 from capri.service.telemetry import log_to_standard_error, tell_warning, tracer
@@ -50,9 +48,7 @@ _PATIENT, _PARTING, _CLOSING = 10.0, 12, 8.0
 _SWITCH = 0.0005
 # Objects that may be made, more than are gone again, before cycles are looked for.
 _COLLECTED = 50_000
-_MOST_HEADERS = 64 << 10
-_PERIOD = 0.5  # seconds after which deadlines of connections are looked at again
-_LOOK = 0.2  # and after which workers are
+_LOOK = 0.2  # seconds after which workers are looked at again
 # A worker that ends sooner than this after its start is not started again at once.
 _SOON, _REST = 5.0, 1.0
 _ENDING = 25.0  # seconds for workers to end
@@ -351,95 +347,3 @@ def supervise(work: Callable[[socket.socket], None], listening: socket.socket, c
         if process.is_alive():
             process.kill()
             process.join()
-
-
-# -- connections ---------------------------------------------------------------------------------
-
-
-class PatientProtocol(HttpToolsProtocol):
-    """HTTP on a connection, with patience that ends: for headers, for bodies, for their size.
-
-    Closes connections whose headers or body take too long, or headers too much room. Where there
-    are as many connections as there may be, a new one takes the place of that which has been idle
-    for longest; where none is idle it is closed itself.
-
-    uvicorn itself closes those that stay idle between requests. Deadlines are looked at from time
-    to time, all at once: a timer for each request would cost more than it is worth.
-    """
-
-    header_seconds = 10.0
-    body_seconds = 10.0
-    most = 512
-    _watched: ClassVar["WeakSet[PatientProtocol]"] = WeakSet()
-    _watch: asyncio.TimerHandle | None = None
-    _deadline: float | None = None
-    _size = 0
-    _heard = 0.0
-    _in_headers = True
-
-    def connection_made(self, transport: Any) -> None:
-        """Begin to wait for the first request."""
-        super().connection_made(transport)
-        self._make_room()
-        self._deadline = self.loop.time() + self.header_seconds
-        cls = PatientProtocol
-        cls._watched.add(self)
-        if cls._watch is None:
-            cls._watch = self.loop.call_later(_PERIOD, _look, self.loop)
-
-    def _make_room(self) -> None:
-        """Close a connection where there would be too many: an idle one, or this."""
-        self._heard = self.loop.time()
-        watched = PatientProtocol._watched
-        if len(watched) >= self.most:
-            idle = [each for each in watched if each._is_idle() and not each.transport.is_closing()]
-            longest = min(idle, key=lambda each: each._heard, default=self)
-            watched.discard(longest)
-            longest.transport.close()
-
-    def _is_idle(self) -> bool:
-        """Whether no request is under way, the first bytes of one aside."""
-        return self.cycle is None or self.cycle.response_complete
-
-    def data_received(self, data: bytes) -> None:
-        """Count what comes before the end of the headers."""
-        self._heard = self.loop.time()
-        super().data_received(data)
-        if self._in_headers:
-            self._size += len(data)
-            if self._size > _MOST_HEADERS:
-                self.transport.close()
-
-    def on_message_begin(self) -> None:
-        """The first byte of a request."""
-        super().on_message_begin()
-        self._deadline = self.loop.time() + self.header_seconds
-        self._in_headers, self._size = True, 0
-
-    def on_headers_complete(self) -> None:
-        """Now the body."""
-        self._in_headers = False
-        self._deadline = self.loop.time() + self.body_seconds
-        super().on_headers_complete()
-
-    def on_message_complete(self) -> None:
-        """All of a request is here."""
-        self._deadline = None
-        super().on_message_complete()
-
-    def hurry(self, now: float) -> None:
-        """Close the connection where what is awaited is overdue."""
-        if self._deadline is not None and now > self._deadline and not self.transport.is_closing():
-            self.transport.close()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Nobody is waited for any more."""
-        PatientProtocol._watched.discard(self)
-        super().connection_lost(exc)
-
-
-def _look(loop: asyncio.AbstractEventLoop) -> None:
-    now = loop.time()
-    for connection in list(PatientProtocol._watched):
-        connection.hurry(now)
-    PatientProtocol._watch = loop.call_later(_PERIOD, _look, loop)
