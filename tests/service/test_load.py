@@ -4,13 +4,17 @@ import json
 import signal
 import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
 
 from capri.service.auth import LARGE, ServiceLimits
 from capri.service.messages import shallow
 from inside import inside, policy_at, run
 from postgres_server import PostgresServer
-from service_process import SOMEBODY, service
+from service_process import SOMEBODY, Running, service
 from waiting import PATIENCE, eventually
 
 STRANGE = {f"column {number}": [number] for number in range(8_000)}
@@ -44,6 +48,49 @@ def test_told_to_end_it_ends_also_while_the_database_hangs(
         assert set(answers) <= {503, 504}
         assert len(answers) == 5
         eventually(lambda: "ended without the store" in "".join(shop.said))
+
+
+def memory_of(shop: Running) -> int:
+    """Bytes that a process holds."""
+    said = Path(f"/proc/{shop.process.pid}/status").read_text()
+    return int(said.partition("VmRSS:")[2].split()[0]) * 1024
+
+
+@pytest.mark.slow
+def test_nothing_of_a_thousand_is_done_that_was_refused_while_the_database_hung(
+    folder: Path,
+) -> None:
+    """Those that had begun may be done; no other, and all memory is given back."""
+    with (
+        PostgresServer() as server,
+        server.database() as url,
+        service(
+            folder,
+            more="[service]\nanswer_seconds = 1\nrate = 1e9\n",
+            environment={"CAPRI_STORE": url},
+        ) as shop,
+        ThreadPoolExecutor(50) as callers,
+    ):
+
+        def asked(key: str) -> int:
+            return shop.ask("POST", "/v1/decisions", {"context": SOMEBODY, "key": key})[0]
+
+        def kept() -> int:
+            with server.connection(urlsplit(url).path[1:]) as connection:
+                found = connection.execute("SELECT count(*) FROM keys").fetchone()
+            assert found is not None
+            return int(found[0])
+
+        assert set(callers.map(asked, map("before {}".format, range(1000)))) == {200}
+        before = memory_of(shop)
+        server.freeze()
+        told = list(callers.map(asked, map("meanwhile {}".format, range(1000))))
+        assert memory_of(shop) < 1.3 * before
+        server.freeze(frozen=False)
+        eventually(lambda: asked("afterwards") == 200)
+        assert set(told) <= {503, 504}
+        assert 1001 <= kept() <= 1001 + told.count(504)
+        assert told.count(504) < 10
 
 
 def test_idle_connections_lock_nobody_out(folder: Path) -> None:
