@@ -308,7 +308,7 @@ def test_generators_with_a_constant_seed_are_known_by_name() -> None:
         (os.path.join("kernels", "__init__.py"), ""): "rows that a kernel is tried on",
         (os.path.join("learners", "boundary.py"), ""): "public pairs that notices look at",
         (os.path.join("epoch", "limits.py"), "Limits"): "public sets that plans expect",
-        (os.path.join("family", "plausible.py"), ""): "draws from a released posterior",
+        (os.path.join("family", "evidence.py"), ""): "draws from a released posterior",
         (os.path.join("learners", "model.py"), ""): "public contexts for prices",
         (os.path.join("learners", "prior.py"), ""): "public pairs of a prior",
         (os.path.join("learners", "context_support.py"), "ContextSupport"): "public rows of a law",

@@ -75,7 +75,6 @@ class SqlRepository(Repository):
         self.database, self.rollback_guard = database, rollback_guard
         self.write, self.read = database.write, database.read
         self.begin_step, self.end_step = database.begin_step, database.end_step
-        self.overwrite, self.close = database.forget, database.close  # type: ignore[method-assign]
         self.check_process = database.check_process
         self._new_rollback_guard = new_rollback_guard
         self._store_key = store_key
@@ -257,9 +256,17 @@ class SqlRepository(Repository):
         """Delete what is kept of a user, as far as that can be."""
         return forget_user(self, [digest])
 
+    def overwrite(self) -> bool:
+        """Make deleted rows unreadable where one can; False if others stood in the way."""
+        return self.database.forget()
+
     def leave(self) -> None:
         """Before closing: nobody waits any more for a server that is away."""
         self.database.closing = True
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self.database.close()
 
     # -- public rows ------------------------------------------------------------------------------
 
