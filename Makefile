@@ -75,7 +75,8 @@ coverage: $(READY) $(BROWSER) $(NODE) $(LINTERS)  ## the same tests with the lin
 		--cov --cov-report=term
 
 audit: $(READY)  ## attack the real pipeline, and broken ones that must be caught: half an hour and more
-	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest $(PARALLEL) -m slow tests
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/pytest $(PARALLEL) -m "slow or hypothesis" \
+		--hypothesis-profile=thorough tests
 	OPENBLAS_NUM_THREADS=1 $(BIN)/capri audit --model joint --output audit-joint.png
 	OPENBLAS_NUM_THREADS=1 $(BIN)/capri audit --model local --preset paper --output audit-local.png
 	OPENBLAS_NUM_THREADS=1 $(BIN)/capri audit --model device

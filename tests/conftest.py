@@ -22,9 +22,15 @@ if MEMORY is not None:
 
 # The same examples in every run, so that a failure belongs to the change; and no deadline and no
 # look at how long examples take to draw, since machines that test may be busy.
+# ``make audit`` looks at more of them: ``--hypothesis-profile=thorough``.
 settings.register_profile(
-    "capri", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "capri",
+    max_examples=40,
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
 )
+settings.register_profile("thorough", settings.get_profile("capri"), max_examples=200)
 settings.load_profile("capri")
 
 

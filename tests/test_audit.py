@@ -267,8 +267,8 @@ def test_an_auditor_that_others_wrote_comes_to_the_same_verdict(share: float, pa
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.slow) if scenario == "fork" else name
-        for name, (_, scenario, runs) in BELOW.items()
+        name if name == "no_noise" else pytest.param(name, marks=pytest.mark.slow)
+        for name, (_, _, runs) in BELOW.items()
         if runs < 1_000
     ],
 )
@@ -429,13 +429,8 @@ def test_mutant_below_the_gate_is_caught_by_the_whole_audit(monkeypatch: Patch, 
     assert not audit(target(), trials=3_000).passed
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "noise_reused_between_epochs",
-        pytest.param("numpy_generator_after_fork", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["noise_reused_between_epochs", "numpy_generator_after_fork"])
 def test_mutant_needs_the_attack_that_is_made_for_it(monkeypatch: Patch, name: str) -> None:
     """Looked at one by one these releases are honest: the two extra attacks are not idle."""
     BELOW[name][0](monkeypatch)

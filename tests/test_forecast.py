@@ -276,6 +276,7 @@ def test_forecast_is_the_same_wherever_rewards_lie(
         assert same.noise_share == pytest.approx(epoch.noise_share, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_default_kernel_has_one_verdict_wherever_rewards_lie() -> None:
     """Signs of eigenvectors turn with the last digit, so draws differ and their law does not.
 
@@ -458,6 +459,7 @@ def test_the_verdict_counts_kinds_alike_and_leaves_the_known_kernel_out() -> Non
         assert [math.isnan(each.ratio_standard_error) for each in kinds] == [False] * 2 + [True] * 4
 
 
+@pytest.mark.slow
 def test_a_wrong_kernel_is_called_wrong() -> None:
     """On its own functions it is good, which is all that a forecast used to say."""
     wrong = capri.kernels.Matern(nu=2.5, lengthscale=3.0)

@@ -464,6 +464,7 @@ def test_a_crowd_of_blocks_is_the_sum_of_its_blocks() -> None:
     assert not found.informations[:, 1].any()
 
 
+@pytest.mark.slow
 def test_a_pool_that_is_a_small_sample_is_noticed_and_does_no_harm() -> None:
     """40 public rows in eight columns stand for 600 users. Taken at its word such a pool makes the
     belief too sure: 0.097 of the regret of uniform play where 0.068 is possible. Users are like

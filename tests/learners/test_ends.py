@@ -103,6 +103,7 @@ def test_squares_far_below_the_bound_shrink_the_prior() -> None:
     assert sized(unknown, _squares(0.1), np.zeros(1), 1.0).size is None
 
 
+@pytest.mark.slow
 def test_a_bound_fifty_times_too_large_is_found_out() -> None:
     """Residuals are clipped at a tenth of the bound or less after 20,000 decisions.
 

@@ -282,8 +282,9 @@ def test_numbers_sent_as_texts_are_named(file_of_init: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::capri.RewardIgnoredWarning", "ignore::capri.KernelWarning")
-def test_an_honest_hour_raises_no_alarm(file_of_init: Path) -> None:
-    for seed in range(200):
+@pytest.mark.parametrize("hours", [20, pytest.param(200, marks=pytest.mark.slow)])
+def test_honest_hours_raise_no_alarm(hours: int, file_of_init: Path) -> None:
+    for seed in range(hours):
         assert first_hour(file_of_init, seed) == []
 
 
