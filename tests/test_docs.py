@@ -107,7 +107,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 @pytest.mark.parametrize(
     ("page", "options"),
     [
-        ("docs/explanation/privacy.md", []),
+        ("docs/explanation/privacy.md", ["--epsilon", "0.1,1,4", "--rounds", "100000"]),
         ("docs/explanation/local.md", ["--local", "--dimension", "50", "--epsilon", "0.5,1,2,4,8"]),
     ],
 )

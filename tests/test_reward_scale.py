@@ -95,6 +95,24 @@ def test_estimates_are_in_the_units_of_rewards() -> None:
         assert policy.estimate(draw_contexts(0, 3)) == pytest.approx(expected, abs=0.05)
 
 
+def test_estimates_are_means_that_rewards_can_have() -> None:
+    """Noise alone takes them out of the range: nobody clicks, and no rate is below 0."""
+    rows = np.linspace(0, 1, 6)[:, None]
+    lowest = []
+    for seed in range(6):
+        policy = capri.Capri(
+            actions=3, contexts=capri.ContextPool(rows), budget=capri.Budget(0.5, 1e-5),
+            reward_range=(0, 1), first_epoch=200, simulation_seed=seed,
+        )  # fmt: skip
+        decisions = policy.act_many(rows[np.arange(policy.remaining) % 6])
+        policy.update_many(decisions, np.zeros(len(decisions.action)))
+        policy.close_epoch()
+        estimate = policy.estimate(rows)
+        assert ((estimate >= 0) & (estimate <= 1)).all()
+        lowest.append(estimate.min())
+    assert min(lowest) == 0.0  # where it would lie below
+
+
 def test_a_changed_range_replaces_a_bound_and_back() -> None:
     policy = small_policy(**RANGE)
     assert policy.again(simulation_seed=1).problem.scale == RewardScale(0.0, 1.0)

@@ -230,6 +230,19 @@ def test_an_aggregator_explains_itself() -> None:
     assert server.digest == digest
 
 
+def test_what_was_known_beforehand_is_known() -> None:
+    rows = np.random.default_rng(3).random((300, 2))
+    rewards = np.sin(4 * rows[:, 0]) * rows[:, 1]
+    prior = capri.Prior.from_rows(rows[:, :1], rows[:, 1:], rewards)
+    told = configured(
+        contexts=capri.ContextPool(rows[:40, :1]), actions=rows[:9, 1:], prior=prior
+    ).explain()
+    assert told.releases == 0
+    assert told.resolved > 0.5
+    assert told.headline.startswith("By what was known beforehand, ")
+    assert "nothing is known" not in str(told)
+
+
 def test_the_paper_has_nothing_to_explain() -> None:
     with pytest.raises(ConfigurationError, match="only preset 'practical' does"):
         small_policy().explain()

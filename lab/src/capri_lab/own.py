@@ -76,8 +76,10 @@ def place_of(thing: Any) -> str:
     return f"{Path(file or '?').name}, line {line}"
 
 
-def in_line(problem: Exception) -> str:
-    """An exception and the line that raised it."""
-    trace = extract_tb(problem.__traceback__)
+def in_line(problem: Exception, of: Any = None) -> str:
+    """An exception and the line that raised it: the last one in the file ``of`` something."""
+    trace = list(extract_tb(problem.__traceback__))
+    file = None if of is None else inspect.getsourcefile(of)
+    trace = [each for each in trace if each.filename == file] or trace
     place = f" ({Path(trace[-1].filename).name}, line {trace[-1].lineno})" if trace else ""
     return f"{type(problem).__name__}: {problem}{place}"

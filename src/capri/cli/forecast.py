@@ -34,7 +34,7 @@ _space, _count = partial(option, panel=_SPACE_PANEL), partial(count, panel=_SPAC
 def forecast(
     epsilon: Annotated[str, option("Budgets to compare; inf is no privacy.", "LIST")] = "0.1,1,4",
     rounds: Annotated[str, option("Horizons to compare.", "LIST")] = "1000,10000,100000",
-    functions: Annotated[int, count("Random functions to play.", 2)] = 10,
+    functions: Annotated[int, count("Random functions to play.", 2)] = 12,
     noise: Annotated[float, option("Rewards are f plus uniform noise up to this.", min=0.0)] = 0.1,
     detail: Annotated[
         float | None, option("Epsilon whose epochs are listed. Default: the middle one.")

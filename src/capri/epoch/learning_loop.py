@@ -380,10 +380,14 @@ class PublicFace(ABC):
         return as_contexts(contexts, public.dimension, public.schema)
 
     def estimate(self, contexts: object) -> FloatArray:
-        """Public estimates of ``f`` for every action, ``(n, n_actions)``; 0 before any release."""
-        rows = self._rows(contexts)
+        """Public estimates of ``f`` for every action, ``(n, n_actions)``; 0 before any release.
+
+        With a ``reward_range`` they lie in it, as means of rewards do.
+        """
+        rows, scale = self._rows(contexts), self._problem.scale
         with self._lock:
-            return self._problem.scale.told(self._learning.learner.estimate(rows))
+            values = self._learning.learner.estimate(rows)
+        return scale.told(values if scale.symmetric else np.clip(values, -scale.bound, scale.bound))
 
     def active(self, contexts: object) -> BoolArray:
         """Which actions no test has ruled out, ``(n, n_actions)`` of True and False."""

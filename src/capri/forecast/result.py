@@ -61,9 +61,9 @@ class ExpectedRegret:
 
     @property
     def figure(self) -> str:
-        """The ratio and its standard error, where there is one."""
+        """The ratio and its standard error, or that there is one function and no error."""
         error = self.ratio_standard_error
-        return f"{self.ratio:.3f}" + ("" if isnan(error) else f" +- {error:.3f}")
+        return f"{self.ratio:.3f} " + ("(one function)" if isnan(error) else f"+- {error:.3f}")
 
     @property
     def verdict(self) -> str:

@@ -9,9 +9,10 @@ every kernel; and what a known kernel loses on them is set beside what ``kernel=
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import takewhile
 from math import inf, isfinite, nan, sqrt
 from numbers import Real
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -52,7 +53,7 @@ def forecast(
     *,
     horizons: Sequence[int] = (1_000, 10_000, 100_000),
     epsilons: Sequence[float] | None = None,
-    functions: int = 10,
+    functions: int = 12,
     noise: float = 0.1,
     seed: int = 0,
     kinds: Sequence[str] | None = None,
@@ -373,21 +374,24 @@ def _outlook(
 def _epoch_outlooks(
     epsilon: float, runs: Sequence[tuple[EpochRecord, ...]], problem: Problem
 ) -> Iterator[ExpectedEpoch]:
-    """Means of the records of each epoch, over the runs that kept to the usual lengths.
+    """Means of the records of each epoch, while most runs have one of its number.
 
-    A run that takes its function for changed begins anew with short epochs, hence has more of them.
+    A run that takes its function for changed begins anew with short epochs: it ends there.
     """
-    usual = [record.length for record in min(runs, key=len)]
-    kept = [run for run in runs if [record.length for record in run] == usual]
-    for records, end in zip(zip(*kept, strict=True), accumulate(usual), strict=True):
+    kept = [list(takewhile(lambda each: "drift" not in (each.kinds or ""), run)) for run in runs]
+    for number in range(max(map(len, kept), default=0)):
+        there = [run for run in kept if len(run) > number]
+        if 2 * len(there) < len(runs):
+            return
+        records = [run[number] for run in there]
         width = _mean(record.width for record in records)
         predicted = _mean(record.predicted_error for record in records)
         share = _mean(_noise_share(record, problem, epsilon) for record in records)
         yield ExpectedEpoch(
             epsilon=epsilon,
             epoch=records[0].epoch,
-            length=records[0].length,
-            rounds=end,
+            length=round(fmean(record.length for record in records)),
+            rounds=round(fmean(sum(each.length for each in run[: number + 1]) for run in there)),
             width=width,
             predicted_error=predicted if isfinite(predicted) else None,
             gap=2 * sqrt(2) * predicted if isfinite(predicted) else 4 * width,

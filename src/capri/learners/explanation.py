@@ -99,12 +99,18 @@ class Explanation:
     forgot: int = 0
 
     @property
+    def informed(self) -> bool:
+        """Whether releases, or what was known beforehand, tell anything of ``f``."""
+        return self.releases > 0 or self.resolved > 0.005  # less is shown as 0 %
+
+    @property
     def headline(self) -> str:
         """In one sentence, what is known."""
-        if not self.releases:
+        if not self.informed:
             return "No release yet: nothing is known of f. This is what is expected of it."
         times = "1 release" if self.releases == 1 else f"{self.releases} releases"
-        told = f"After {times}, {self.resolved:.0%} of what was unknown of f is resolved."
+        since = f"After {times}" if self.releases else "By what was known beforehand"
+        told = f"{since}, {self.resolved:.0%} of what was unknown of f is resolved."
         clear = sum(each.clear for each in self.columns)  # the level alone may be most of f
         return f"{told} Clear effects: {clear} of {len(self.columns)} columns."
 
@@ -134,7 +140,7 @@ class Explanation:
     @property
     def largest_columns(self) -> tuple[ColumnEffect, ...]:
         """Columns by how much they matter, the largest first."""
-        if not self.releases:  # the estimate is 0, so what is expected speaks
+        if not self.informed:  # the estimate is 0, so what is expected speaks
             return tuple(sorted(self.columns, key=lambda each: -each.standard_error))
         return tuple(sorted(self.columns, key=lambda each: -each.effect))
 
@@ -175,10 +181,10 @@ class Explanation:
         columns = [
             {
                 "column": each.name,
-                "effect": each.effect if self.releases else None,
+                "effect": each.effect if self.informed else None,
                 "+-": each.standard_error,
                 "lengthscale": each.lengthscale,
-                "": ("" if each.clear else "not clear yet") if self.releases else None,
+                "": ("" if each.clear else "not clear yet") if self.informed else None,
             }
             for each in self.largest_columns[:_SHOWN]
         ]

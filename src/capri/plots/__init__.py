@@ -229,7 +229,7 @@ def explanation_figure(explanation: "Explanation") -> Figure:
     figure = style.new_figure(16, 6.2, explanation.headline, footnote)
     figure.subplots_adjust(left=0.085, right=0.98, wspace=0.62)
     left, middle, right = figure.subplots(1, 3)
-    known = explanation.releases > 0
+    known = explanation.informed
     weighed = known and len(explanation.smoothness) > 0
     effects = explanation.effects
     bars = {"expected": ([each.expected for each in effects], _QUIET_BAR)}

@@ -96,6 +96,9 @@ def test_classes_and_functions_go_by_their_names(folder: Path) -> None:
         ("    return TabularEnvironment(", "    return dict(", "lacks draw_contexts|lacks .*mean"),
         ("import numpy as np", "import numpi as np", "needs numpi"),
         ("import numpy as np", "1 / 0", r"ZeroDivisionError: .*\(mine.py, line 3\)"),
+        ("return action, law[action]", "return action", r"_choose must return.*mine.py, line 21"),
+        ("np.add.at(self._sum, ", "np.add.at(self._sums, ", r"_sums.*\(mine.py, line 29\)"),
+        ("weights=[0.5, 0.5]", "weights=[0.5, 0.6]", r"sum to 1, got .*\(mine.py, line 37\)"),
         ("class Greedy", "class Greedi", "has no 'Greedy': did you mean 'Greedi'"),
     ],
 )

@@ -54,7 +54,7 @@ def _tried(name: str, checks: tuple[Callable[[str], None], ...]) -> Iterator[Fin
         except AssertionError as problem:
             yield Finding(said, str(problem) or "it does not hold")
         except Exception as problem:
-            yield Finding(said, in_line(problem))
+            yield Finding(said, in_line(problem, load(name)))
         else:
             yield Finding(said)
             continue
@@ -78,9 +78,19 @@ def _builds(name: str) -> None:
         _built(name, 0, Budget(epsilon=1.0, delta=1e-5))
 
 
-def _plays(name: str) -> None:
+def playable(name: str, options: dict[str, Any]) -> None:
+    """Refuse a policy that cannot play a small problem, before a study plays anything."""
+    try:
+        _plays(name, **options)
+    except CapriError:
+        raise
+    except Exception as problem:
+        raise ConfigurationError(f"{name}: {in_line(problem, load(name))}") from None
+
+
+def _plays(name: str, **options: Any) -> None:
     """It plays to the horizon, with actions that exist and propensities that are probabilities."""
-    policy, world = _built(name, 0), _world()
+    policy, world = _built(name, 0, **options), _world()
     rng = np.random.default_rng(0)
     while policy.remaining:
         context = world.draw_contexts(rng, policy.remaining)
@@ -129,10 +139,14 @@ def _world() -> Environment:
     return random_rkhs(_KERNEL, contexts=6, actions=5)
 
 
-def _built(name: str, seed: int, budget: Budget | None = None) -> Any:
-    return rival(
-        name, _world(), kernel=_KERNEL, horizon=_ROUNDS, simulation_seed=seed, budget=budget
-    )
+def _built(name: str, seed: int, budget: Budget | None = None, **options: Any) -> Any:
+    given: dict[str, Any] = {
+        "kernel": _KERNEL,
+        "horizon": _ROUNDS,
+        "simulation_seed": seed,
+        "budget": budget,
+    }
+    return rival(name, _world(), **given, **options)
 
 
 # -- environments ---------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from capri.local.simulator import DeviceSimulator
 from capri.players import CAPRI, make_capri
 from capri.privacy.budget import Budget
 from capri.simulation import Policy
+from capri_lab.experiments.contract import playable
 from capri_lab.experiments.worlds import (
     DIGEST,
     SUGGESTED,
@@ -133,6 +134,9 @@ def read_player(given: Given) -> Player:
     options = given.take("options", {})
     given.rest()
     _check_options(given, name, settings, options)
+    if is_own(name):
+        with given.at("name"):
+            playable(name, options)
     if options:
         settings["options"] = options
     return Player(label=label, name=name, settings=settings, epsilons=own)

@@ -48,7 +48,7 @@ from capri_lab.environments import (
     unrelated_arms,
     usca_world,
 )
-from capri_lab.own import digest, is_own, load, place_of
+from capri_lab.own import digest, in_line, is_own, load, place_of
 from capri_lab.rivals import kind_of
 from capri_lab.surfaces import ENVIRONMENT_NAMES, environment_by_name, hartmann4
 
@@ -351,7 +351,10 @@ def own_environment(name: str) -> Callable[..., Environment]:
 def own_world(name: str, seed: int, options: dict[str, Any]) -> Environment:
     """What such a function makes, or what it lacks to be an environment."""
     make = own_environment(name)
-    made = make(seed=seed, **options)
+    try:
+        made = make(seed=seed, **options)
+    except Exception as problem:
+        raise ConfigurationError(f"{name}: {in_line(problem, make)}") from None
     members = (each for each in vars(Environment) if not each.startswith("_"))
     lacks = [each for each in members if not hasattr(made, each)]
     if lacks:

@@ -41,6 +41,7 @@ from capri.errors import ConfigurationError, DataError, HorizonError
 from capri.kernels import Kernel
 from capri.privacy.budget import NOTHING, Budget, Promise
 from capri.spaces import ContextPool, as_contexts
+from capri_lab.own import place_of
 from capri_lab.streams import RIVAL
 
 
@@ -295,7 +296,7 @@ class Rival(Settings, ABC):
         """Decide for at most :attr:`remaining` contexts of the pool."""
         rows, context = self._requested(contexts)
         if len(rows):
-            action, propensity = self._choose(context)
+            action, propensity = self._chosen(context)
         else:
             action, propensity = np.empty(0, dtype=np.int64), np.empty(0)
         ids = self._batch.issue(context, action)
@@ -321,6 +322,16 @@ class Rival(Settings, ABC):
         kept = action == wanted
         ids = np.arange(first, self._decided)
         return self._decisions(ids, rows[kept], action[kept], propensity[kept]), kept
+
+    def _chosen(self, context: IntArray) -> tuple[IntArray, FloatArray]:
+        """What the class chooses, or what is wrong with what it returns."""
+        found = self._choose(context)
+        if not isinstance(found, tuple) or [*map(np.shape, found)] != [context.shape] * 2:
+            raise ConfigurationError(
+                f"{type(self).__name__}._choose must return actions and their propensities, one of "
+                f"each for a decision ({place_of(self._choose)})"
+            )
+        return found
 
     def _requested(self, contexts: object) -> tuple[FloatArray, IntArray]:
         """Rows that may be decided for now, and their places in the pool; closes a full batch."""

@@ -206,7 +206,7 @@ function drawEvidence(told) {
     make("table", {},
       make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "Effect of"), make("th", { scope: "col" }, "By evidence"), make("th", { class: "number", scope: "col" }, ""))),
       make("tbody", {}, told.effects.map((effect) => make("tr", {}, make("td", { class: "name" }, effect.name), make("td", { class: "draw" }, share(effect.share)), make("td", { class: "number" }, percent(effect.share)))))),
-    told.releases ? make("p", { class: "soft" }, columns.length ? `Columns that matter: ${columns.map((column) => `${column.name} ${figure(column.effect)} ± ${figure(column.standard_error)}`).join(", ")}.` : "No column stands out of its error yet.") : "",
+    told.releases ? make("p", { class: "soft" }, columns.length ? `Columns that matter: ${columns.map((column) => `${column.name} ${figure(column.effect)} ± ${figure(column.standard_error)}`).join(", ")}.` : "") : "",
     ...drawCrowd(told.who_comes));
 }
 
