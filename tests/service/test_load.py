@@ -5,6 +5,7 @@ import signal
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -101,6 +102,23 @@ def test_idle_connections_lock_nobody_out(folder: Path) -> None:
                 shop.post("/v1/decisions", {"context": SOMEBODY})
         finally:
             for each in idle:
+                each.close()
+
+
+def test_who_never_reads_locks_nobody_out(folder: Path) -> None:
+    """Answers that nobody takes are waited for as long as a body that does not come."""
+    more = "[service]\nconnections = 20\nbody_seconds = 1\n"
+    with service(folder, more=more) as shop:
+        asked = b"GET /assets/page.js HTTP/1.1\r\nHost: localhost\r\n\r\n" * 400
+        deaf = [socket.create_connection(("127.0.0.1", shop.port)) for _ in range(20)]
+        try:
+            for each in deaf:
+                each.setblocking(False)
+                with suppress(OSError):
+                    each.send(asked)
+            eventually(lambda: shop.ask("POST", "/v1/decisions", {"context": SOMEBODY})[0] == 200)
+        finally:
+            for each in deaf:
                 each.close()
 
 

@@ -173,7 +173,8 @@ class ServiceLimits:
     ``largest_body``: of one request. ``largest_batch``: items of one list.
     ``deepest``: levels of a list of visits that are read; those of one visit are one less. No cell
     that means anything is a list, so what lies deeper costs nobody any time.
-    ``header_seconds``, ``body_seconds``: a connection that takes longer for them is closed.
+    ``header_seconds``, ``body_seconds``: a connection that takes longer for them is closed, and so
+    is one that leaves answers unread for ``body_seconds``.
     ``idle_seconds``: a connection that asks for nothing is closed.
     ``answer_seconds``: a request that waits longer is refused.
     ``rate``: items (decisions or rewards) a second and key. ``rate_bytes``: bytes a second and key,

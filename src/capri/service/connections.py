@@ -48,7 +48,8 @@ class WholeAnswers:
 class PatientProtocol(HttpToolsProtocol):
     """HTTP on a connection, with patience that ends: for headers, for bodies, for their size.
 
-    Closes connections whose headers or body take too long, or headers too much room. Where there
+    Closes connections whose headers or body take too long, or headers too much room, and those
+    whose caller takes no answers. Where there
     are as many connections as there may be, a new one takes the place of that which has been idle
     for longest; where none is idle it is closed itself.
 
@@ -62,6 +63,7 @@ class PatientProtocol(HttpToolsProtocol):
     _watched: ClassVar["WeakSet[PatientProtocol]"] = WeakSet()
     _watch: asyncio.TimerHandle | None = None
     _deadline: float | None = None
+    _unread: float | None = None  # when answers that nobody takes have waited for long enough
     _size = 0
     _heard = 0.0
     _in_headers = True
@@ -117,6 +119,16 @@ class PatientProtocol(HttpToolsProtocol):
         self._deadline = None
         super().on_message_complete()
 
+    def pause_writing(self) -> None:
+        """There are more answers than the caller has taken."""
+        super().pause_writing()
+        self._unread = self.loop.time() + self.body_seconds
+
+    def resume_writing(self) -> None:
+        """It has taken most of them."""
+        super().resume_writing()
+        self._unread = None
+
     def on_response_complete(self) -> None:
         """An answer without a body ends with its head."""
         self._answers.flush()
@@ -124,6 +136,8 @@ class PatientProtocol(HttpToolsProtocol):
 
     def hurry(self, now: float) -> None:
         """Close the connection where what is awaited is overdue."""
+        if self._unread is not None and now > self._unread:
+            self.transport.abort()  # closing would wait for the caller, too
         if self._deadline is not None and now > self._deadline and not self.transport.is_closing():
             self.transport.close()
 

@@ -224,7 +224,7 @@ function drawCrowd(crowd) {
 
 function drawBudget(ledger, certificate) {
   const last = ledger.releases.at(-1);
-  const facts = [["Promised to each user", `ε = ${figure(ledger.budget.epsilon)}, δ = ${figure(ledger.budget.delta)}`], ["Kept so far", ledger.releases.length ? `yes: ε = ${figure(ledger.spent.epsilon)} at most, of each user's own` : "nothing is released"], ["Releases in the ledger", String(ledger.releases.length)], ["Last release", last ? `${last.participants.toLocaleString("en")} decisions` : "–"], ["Its noise, in contributions", last && last.sensitivity ? figure(last.noise_scale / last.sensitivity) : "–"]];
+  const facts = [["Promised to each user", `ε = ${figure(ledger.budget.epsilon)}, δ = ${figure(ledger.budget.delta)}`], ["Kept so far", ledger.releases.length ? `yes: ε = ${figure(ledger.spent.epsilon)} at most for each user` : "nothing is released"], ["Releases in the ledger", String(ledger.releases.length)], ["Last release", last ? `${last.participants.toLocaleString("en")} decisions` : "–"], ["Its noise, in contributions", last && last.sensitivity ? figure(last.noise_scale / last.sensitivity) : "–"]];
   const store = certificate && certificate.digests && certificate.digests.store;
   if (store) facts.push(["Rollback guard outside of the store", store.guarded ? "yes" : "none"]);
   const digest = certificate && certificate.digests && certificate.digests.configuration;
