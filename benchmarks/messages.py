@@ -3,8 +3,10 @@
     python benchmarks/messages.py --seeds 100 --count 5 --delta 1e-5 --out new.json told-3e3 digits
 
 plays rows of the table below, each on ``count`` seeds from the first one on, and prints the mean
-and its standard error. The script names public names alone, so another checkout of the package can
-play the same seeds (``PYTHONPATH``); ``--compare old.json new.json`` pairs two files seed by seed.
+and its standard error; *stuck* are runs above three times the median. Seeds that a file holds are
+not played again, so a long table can be played in pieces (``--minutes``). Another checkout of the
+package can play the same seeds (``PYTHONPATH``), and so can a rival of the laboratory (``--rival``,
+on real problems and 100 or 300 arms); ``--compare old.json new.json`` pairs two files by seed.
 """
 
 import argparse
@@ -13,7 +15,7 @@ import os
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean, median, stdev
 from time import perf_counter
 from typing import Any
 
@@ -24,9 +26,16 @@ import capri
 from capri import environments
 from capri.kernels import Matern
 from capri_lab.datasets import environment_by_name
+from capri_lab.environments import unrelated_arms
+from capri_lab.experiments.players import build_player
+from capri_lab.experiments.worlds import build_world, view_of
 
 KERNEL = Matern(nu=2.5, lengthscale=0.3)
-REAL = ("digits", "segment", "diabetes", "engel", "travel", "phishing", "actg175", "rand")
+REAL = (
+    "digits", "segment", "diabetes", "engel", "travel", "phishing", "actg175", "rand",
+    "open-bandit", "wine", "breast-cancer", "fair", "iris", "bananas", "shuttle", "party",
+)  # fmt: skip
+ARMS = ("arms-20", "arms-100", "arms-300", "arms-20@1e5", "arms-100@1e5", "arms-300@1e5")
 # Name: kernel, epsilon, rounds.
 MATERN: dict[str, tuple[object, float, int]] = {
     f"{kind}-{rounds:.0e}".replace("e+0", "e"): (kernel, 1.0, rounds)
@@ -40,22 +49,48 @@ MATERN: dict[str, tuple[object, float, int]] = {
 }
 
 
-def play(row: str, delta: float | None, seed: int) -> dict[str, float]:
-    """One run; ``delta`` None is a run without privacy."""
-    started = perf_counter()
+def problem(row: str, seed: int) -> tuple[Any, dict[str, Any], float, int]:
+    """A world, what a policy is told of it, epsilon and rounds."""
     if row in MATERN:
         kernel, epsilon, rounds = MATERN[row]
         world: Any = environments.random_rkhs(KERNEL, seed=seed)
-        told: dict[str, Any] = {"kernel": kernel, "actions": world.actions}
-        told["contexts"] = capri.ContextPool(world.contexts)
+        told = {"kernel": kernel, "actions": world.actions}
+        return world, told | {"contexts": capri.ContextPool(world.contexts)}, epsilon, rounds
+    name, _, horizon = row.partition("@")
+    rounds = int(float(horizon or "1e4"))
+    if name.startswith("arms-"):
+        world = unrelated_arms(int(name.removeprefix("arms-")), seed=seed)
+        told = {"actions": len(world.actions), "contexts": capri.ContextPool(world.contexts)}
+        return world, told, 1.0, rounds
+    world = environment_by_name(name, seed=seed, raw=True)
+    told = {"actions": world.actions, "contexts": world.pool, "reward_bound": world.reward_bound}
+    return world, told, 1.0, rounds
+
+
+def rival(name: str, row: str, budget: capri.Budget | None, seed: int) -> tuple[Any, Any, int]:
+    """The world of a row as a rival sees it, the rival, and rounds."""
+    problem_name, _, horizon = row.partition("@")
+    rounds, unsaid = int(float(horizon or "1e4")), {"kernel": None, "lengthscale": None}
+    given = {"name": problem_name} | unsaid | ({"raw": True} if problem_name in REAL else {})
+    world, told = view_of(*build_world(given, seed), {"name": name})
+    player = {"name": name}
+    return (
+        world,
+        build_player(player, told, world, budget=budget, rounds=rounds, seed=seed)[0],
+        rounds,
+    )
+
+
+def play(row: str, delta: float | None, seed: int, policy_name: str = "") -> dict[str, float]:
+    """One run; ``delta`` None is a run without privacy."""
+    started = perf_counter()
+    if policy_name:
+        budget = None if delta is None else capri.Budget(epsilon=1.0, delta=delta)
+        world, policy, rounds = rival(policy_name, row, budget, seed)
     else:
-        name, _, horizon = row.partition("@")
-        epsilon, rounds = 1.0, int(float(horizon or "1e4"))
-        world = environment_by_name(name, seed=seed, raw=True)
-        told = {"actions": world.actions, "contexts": world.pool}
-        told["reward_bound"] = world.reward_bound
-    budget = None if delta is None else capri.Budget(epsilon=epsilon, delta=delta)
-    policy = capri.Capri(budget=budget, simulation_seed=seed, **told)
+        world, told, epsilon, rounds = problem(row, seed)
+        budget = None if delta is None else capri.Budget(epsilon=epsilon, delta=delta)
+        policy = capri.Capri(budget=budget, simulation_seed=seed, **told)
     ratio = capri.simulate(policy, world, rounds, seed=seed).ratio
     return {"seed": seed, "ratio": ratio, "seconds": perf_counter() - started}
 
@@ -87,6 +122,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=0, help="the first seed")
     parser.add_argument("--count", type=int, default=5)
     parser.add_argument("--delta", type=float, default=1e-5)
+    parser.add_argument("--rival", default="", help="a rival of the laboratory instead, epsilon 1")
+    parser.add_argument("--minutes", type=float, default=1e6, help="begin no run after these")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--compare", type=Path, nargs=2)
     given = parser.parse_args()
@@ -94,16 +131,21 @@ def main() -> None:
         compare(*given.compare)
         return
     warnings.simplefilter("ignore")
+    wanted = range(given.seeds, given.seeds + given.count)
+    stop = perf_counter() + 60 * given.minutes
     known = json.loads(given.out.read_text()) if given.out and given.out.exists() else {}
-    for row in given.rows or (*MATERN, *REAL, "open-bandit"):
-        found = []
-        for seed in range(given.seeds, given.seeds + given.count):
-            found.append(play(row, given.delta, seed))
+    for row in given.rows or (*MATERN, *REAL, *ARMS):
+        found = known.setdefault(row, [])
+        for seed in sorted(set(wanted) - {each["seed"] for each in found}):
+            if perf_counter() > stop:
+                return
+            found.append(play(row, given.delta, seed, given.rival))
+            if given.out:
+                given.out.write_text(json.dumps(known, indent=1) + "\n")
+        ratios = [each["ratio"] for each in found]
         seconds = fmean(each["seconds"] for each in found)
-        print(f"{row:14s} {line([each['ratio'] for each in found])}  {seconds:.1f} s", flush=True)
-        known[row] = found
-        if given.out:
-            given.out.write_text(json.dumps(known, indent=1) + "\n")
+        stuck = sum(ratio > 3 * median(ratios) for ratio in ratios)
+        print(f"{row:14s} {line(ratios)}  {seconds:.1f} s, {stuck} stuck", flush=True)
 
 
 if __name__ == "__main__":

@@ -102,14 +102,18 @@ def test_cells_grow_with_the_plays_of_an_arm() -> None:
 
 
 def test_an_arm_that_is_behind_is_tried_when_it_pays() -> None:
-    """Not after few decisions, and not where it is known to be worse."""
+    """Not after few decisions, and not where it is known to be worse; a new one in any case."""
     mean = np.array([[0.5], [0.0], [0.0]])
     covariance = np.array([1e-4, 0.04, 1e-4]).reshape(3, 1, 1)  # the second is hardly known
-    outlook = Outlook(length=1000.0, noise=1.0, variance=0.01)
-    young = Tries(u=np.ones((8, 1)), offered=np.arange(3), decisions=300.0)
+    levels, outlook = covariance[:, 0, 0], Outlook(length=1000.0, noise=1.0, variance=0.01)
+    young = Tries(u=np.ones((8, 1)), offered=np.arange(3), decisions=300.0, level=0.1)
     old = replace(young, decisions=100_000.0)
-    assert young.tries(mean, covariance, outlook, 30.0) == []
-    (found,) = old.tries(mean, covariance, outlook, 30.0)
+    assert young.tries(mean, covariance, levels, outlook, 30.0) == []
+    (found,) = old.tries(mean, covariance, levels, outlook, 30.0)
     assert found[0] == 1
     assert 0 < found[1] <= 1
-    assert replace(old, offered=np.array([0, 2])).tries(mean, covariance, outlook, 30.0) == []
+    others = replace(old, offered=np.array([0, 2]))
+    assert others.tries(mean, covariance, levels, outlook, 30.0) == []
+    new = replace(young, level=0.05)
+    assert [arm for arm, _ in new.tries(mean, covariance, levels, outlook, 30.0)] == [1]
+    assert new.tries(mean, covariance, levels, outlook, 8.0) == []  # so few plays tell nothing

@@ -1,4 +1,4 @@
-"""Tails and noise in the local model: pooled over readings, expected before they are measured."""
+"""Tails and noise: what noise alone says, pooled over readings, expected before measured."""
 
 from dataclasses import replace
 from math import inf
@@ -15,7 +15,9 @@ from capri.learners.belief import Squares
 from capri.learners.learner import PracticalLearner
 from capri.learners.residuals import (
     clipped_square,
+    cuts_off_too_much,
     expected_excess,
+    measured_excess,
     pooled,
     restored_square,
     too_heavy,
@@ -59,6 +61,37 @@ def test_tails_are_heavy_beyond_doubt_or_not_at_all() -> None:
     assert not too_heavy(replace(nothing, cut=0.6 * 100, cut_weight=100.0))  # 3 deviations
     assert too_heavy(replace(nothing, cut=0.6 * 400, cut_weight=400.0))  # 6
     assert not too_heavy(replace(nothing, cut=0.25 * 1e6, cut_weight=1e6))
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+def test_noise_alone_cries_wolf_once_in_a_thousand_releases(noise: str) -> None:
+    """Of 20,000 releases at the limit: 20 alarms expected, 5 to 50 in all but 2e-5 of samples."""
+    world = capri.environments.random_rkhs(KERNEL, contexts=8, actions=6, seed=3)
+    policy = capri.Capri(
+        kernel=KERNEL, actions=world.actions, contexts=capri.ContextPool(world.contexts),
+        budget=capri.Budget(epsilon=1.0, delta=1e-5), noise=noise, simulation_seed=3,
+    )  # fmt: skip
+    capri.simulate(policy, world, 2000, seed=3)
+    learner, plan = policy._learning.learner, policy.plan()
+    assert isinstance(learner, PracticalLearner)
+    design = learner.known.pending[plan.epoch][0].design
+    assert design is not None
+    assert design.residual
+    vector = np.zeros(plan.dimension)
+    tail = plan.layout.part(vector, "tail")  # a view
+    tail[0] = 1.0
+    found = measured_excess(Release.as_planned(plan, vector), design, 1.0)
+    nothing = measured_excess(Release.as_planned(plan, 0 * vector), design, 1.0)
+    assert found is not None
+    assert nothing is not None
+    unit, limit = found[0] - nothing[0], 0.3 * design.value_bound - nothing[0]
+    rng = np.random.default_rng(4)
+    drawn = rng.normal(size=20_000) if noise == "gaussian" else rng.laplace(size=20_000) / 2**0.5
+    alarms = 0
+    for each in drawn:
+        tail[0] = (limit + each * found[1]) / unit
+        alarms += cuts_off_too_much(Release.as_planned(plan, vector), design, 1.0)
+    assert 5 <= alarms <= 50
 
 
 def exact_release(fleet: DeviceSimulator, square: float, excess: float) -> tuple[Release, Any]:

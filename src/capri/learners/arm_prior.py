@@ -212,6 +212,11 @@ class ArmPrior:
         assert state.weights is not None
         return np.diag(sum(self.covariances(state.weights)))
 
+    def level(self, state: Believed) -> float:
+        """Of the own part of an arm's level, its first coefficient."""
+        assert state.weights is not None
+        return float(self.covariances(state.weights)[1][0, 0])
+
     def again(self, belief: Belief, weights: FloatArray | None) -> ArmPosterior:
         """The posterior under these log weights."""
         x = self.expected if weights is None else weights

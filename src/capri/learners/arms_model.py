@@ -193,7 +193,8 @@ class ArmsModel(BlockModel):
         tries = None
         if drift.begun:  # else all arms are alike
             u = self.basis.context(known.stage.contexts[:_TRIED_CONTEXTS])
-            tries = Tries(u=u, offered=self.basis.offered, decisions=drift.begun)
+            level = self.prior.level(state)
+            tries = Tries(u=u, offered=self.basis.offered, decisions=drift.begun, level=level)
         draws = thompson_draws(
             state,
             outlook,

@@ -46,6 +46,8 @@ TYPICAL_DIMENSION = 64
 _TRIES = 0.25
 # What a try is expected to gain is to be so many times what it costs.
 _WORTH = 2.0
+# An arm is new while so much is unknown of its level, as a share of what was at first.
+_NEW = 0.5
 # Without privacy noise a few plays tell an arm from others: so many a draw, and at most so many
 # times as many draws.
 _ENOUGH, _MORE = 50, 8
@@ -135,14 +137,23 @@ def resolvable(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Tries:
-    """What there is to gain: ``u`` of public contexts, arms on offer, decisions made so far."""
+    """What there is to gain: ``u`` of public contexts, arms on offer, decisions made so far.
+
+    ``level``: variance of an arm's own level, its first coefficient, before anything is known.
+    """
 
     u: FloatArray
     offered: IntArray
     decisions: float
+    level: float
 
     def tries(
-        self, mean: FloatArray, covariance: FloatArray, outlook: Outlook, plays: float
+        self,
+        mean: FloatArray,
+        covariance: FloatArray,
+        levels: FloatArray,
+        outlook: Outlook,
+        plays: float,
     ) -> list[tuple[int, float]]:
         """Arms on offer that are worth a try, the best first, and the share of contexts for it.
 
@@ -151,7 +162,12 @@ class Tries:
         to pay for the plays that would tell, in the contexts where the arm is least behind: an arm
         is not given up for good on a belief that few plays made, and the longer a run is, the more
         of them are tried.
+
+        How much arms differ is known late, and the best of a hundred may be one that no draw came
+        upon: an arm that is new by what is unknown of the ``levels`` is tried once in any case,
+        where the plays of one draw tell.
         """
+        new = levels > _NEW * self.level
         estimate = self.u @ mean[self.offered].T
         variance = np.einsum(
             "ci,aij,cj->ca", self.u, covariance[self.offered], self.u, optimize=True
@@ -168,7 +184,8 @@ class Tries:
         for place, arm in enumerate(self.offered):
             some = max(1, round(share[place] * len(nearest)))
             cost = share[place] * plays * float(nearest[:some, place].mean())
-            if (worth := self.decisions * float(better[place])) > _WORTH * cost > 0:
+            worth, look = self.decisions * float(better[place]), new[arm] and share[place] < 1
+            if cost > 0 and (look or worth > _WORTH * cost):
                 found.append((worth / cost, int(arm), float(share[place])))
         return [(arm, part) for _, arm, part in sorted(found, reverse=True)]
 
@@ -209,7 +226,8 @@ def thompson_draws(
     found = state.mean[:, :, None] + found + scale * (state.carried @ common)
     if prospect is not None and outlook.noise > 0:
         covariance = unsettled + state.carried @ state.carried.transpose(0, 2, 1)
-        tried = prospect.tries(state.mean, covariance, outlook, outlook.length / count)
+        levels, plays = unsettled[:, 0, 0], outlook.length / count
+        tried = prospect.tries(state.mean, covariance, levels, outlook, plays)
         for place, (arm, share) in enumerate(tried[: int(_TRIES * count)]):
             values = prospect.u @ found[prospect.offered, :, place].T
             short = values.max(axis=1) - prospect.u @ found[arm, :, place]

@@ -33,6 +33,8 @@ from capri.privacy.products import ProductLayout
 
 # Residuals are heavy-tailed when clipping cuts off more than this share of the clipping bound.
 _HEAVY_TAILS = 0.3
+# Noise alone is as many deviations beyond its mean once in a thousand releases: Gaussian, Laplace.
+_RARE_GAUSSIAN, _RARE_LAPLACE = 3.1, 4.4
 # Parts of an epoch below one in so many are not asked about tails.
 _TELLING = 4
 # Where reports are private by themselves it is too much by so many standard deviations: the test is
@@ -109,14 +111,16 @@ def measured_excess(
 def cuts_off_too_much(release: Release, design: Design, reward_bound: float) -> bool:
     """Whether clipped residuals lose so much that the estimate is biased (rare large rewards).
 
-    The measure must exceed its limit by 2.5 standard deviations of the privacy noise. A few late
-    reports, or an epoch that hardly began, are all noise: many such parts would cry wolf sooner or
-    later, and everything learnt so far would go.
+    The measure must exceed its limit by what the privacy noise reaches once in a thousand releases.
+    A few late reports, or an epoch that hardly began, are all noise: many such parts would cry wolf
+    sooner or later, and everything learnt so far would go.
     """
     excess = measured_excess(release, design, reward_bound)
     if excess is None or _TELLING * release.participants < release.plan.length:
         return False
-    return excess[0] > _HEAVY_TAILS * design.value_bound + 2.5 * excess[1]
+    laplace = isinstance(release.plan.asked, HistogramLayout)
+    rare = _RARE_LAPLACE if laplace else _RARE_GAUSSIAN
+    return excess[0] > _HEAVY_TAILS * design.value_bound + rare * excess[1]
 
 
 def clipped_square(ratio: float) -> float:
