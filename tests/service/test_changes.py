@@ -1,5 +1,6 @@
 """A policy file, its store, and what operators change while a service runs."""
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from capri.cli import app
+from capri.service.changes import Difference
 from service_process import SOMEBODY, Running, service
 from waiting import eventually
 
@@ -146,3 +148,8 @@ def test_beyond_the_horizon_it_decides_and_learns_nothing(folder: Path) -> None:
         shop.post("/v1/admin/settings", {"settings": {"horizon": 10_000}})
         shop.post("/v1/admin/mode", {"mode": "active", "why": "a new season"})
         assert visit(shop, 1)[0]["status"] == "served"
+
+
+def test_times_are_told_as_a_file_has_them() -> None:
+    told = Difference("reward_wait", timedelta(days=2), timedelta(minutes=90))
+    assert str(told) == "reward.wait: 2 days in the store, 90 minutes in the file"

@@ -8,6 +8,7 @@ import copy
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from capri.joint.changes import CHANGEABLE, plain, reason
 from capri.kernels import Auto, Kernel
 from capri.learners.presets import checked_options
 from capri.service.settings import Settings, load_settings, settings_of
+from capri.service.tables import UNITS
 from capri.spaces import ContextPool
 from capri.store.persistence import stored_now
 
@@ -58,7 +60,16 @@ class Difference:
             return ", ".join(map(str, value.names or ()))
         if self.setting == "contexts":
             return f"{len(value.rows)} rows"
+        if isinstance(value, timedelta):
+            return _as_written(value)
         return str(plain(self.setting, value))
+
+
+def _as_written(time: timedelta) -> str:
+    """In the largest unit of a policy file that a time is a whole number of."""
+    whole = (unit for unit in UNITS.values() if time % timedelta(**{unit: 1}) == timedelta(0))
+    unit = min(whole, key=lambda unit: time / timedelta(**{unit: 1}), default="seconds")
+    return f"{time / timedelta(**{unit: 1}):g} {unit}"
 
 
 class PolicyFile:
