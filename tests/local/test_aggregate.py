@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import re
 import shutil
 from dataclasses import replace
@@ -246,6 +247,44 @@ def test_what_is_wrong_with_files_is_said(tmp_path: Path) -> None:
     (tmp_path / "no.json").write_text("[]")
     with pytest.raises(StorageError, match="no sum of reports"):
         EpochSum.load(tmp_path / "no.json")
+
+
+def test_files_of_an_object_store_are_added_up_as_those_of_a_folder(tmp_path: Path) -> None:
+    """At any depth, packed or not; what is hidden is left out, what is damaged is named."""
+    import fsspec
+
+    bundle = aggregator().bundle()
+    rows = reports_to(bundle, 300, 3012)
+    store = fsspec.filesystem("memory")
+    store.pipe("/reports/day/one", rows[:100].tobytes())
+    store.pipe("/reports/day/below/two.gz", gzip.compress(rows[100:].tobytes()))
+    store.pipe("/reports/day/below/three", b"x" * 33)
+    store.pipe("/reports/day/_SUCCESS", b"all there")
+    store.pipe("/reports/other", rows.tobytes())
+    try:
+        files = report_files(["memory://reports/day", "memory:///reports/day/one"])
+        assert len(files) == 3
+        made = aggregate(bundle, files, piece=70)
+        with pytest.raises(ConfigurationError, match="no files of reports"):
+            report_files(["memory://nothing"])
+    finally:
+        store.rm("/reports", recursive=True)
+    assert (made.accepted, made.replayed) == (300, 0)
+    (aside,) = made.set_aside
+    assert "below/three has 33 bytes" in aside
+    assert (made.total == aggregate(bundle, written(tmp_path, rows, 2)).total).all()
+    with pytest.raises(StorageError, match=r"nowhere://x cannot be listed \(ValueError\)"):
+        report_files(["nowhere://x"])
+
+
+def test_few_reports_need_no_other_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Starting workers takes longer than adding up a few million reports."""
+    path = tmp_path / "reports"
+    path.write_bytes(bytes(32 * 100))
+    assert summing.workers_for([path]) == 0
+    monkeypatch.setattr(summing, "_ALONE", 99)
+    assert summing.workers_for([path]) == os.cpu_count()
+    assert summing.workers_for(["s3://bucket/day"]) == os.cpu_count()
 
 
 def test_files_that_are_damaged_are_set_aside_and_named(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from capri.cli import app
 from capri.errors import ConfigurationError, HorizonError, StorageError
 from capri.local import tickets
 from capri.local.reports import ReportStatus
+from capri.local.summing import aggregate, report_files
 from capri.local.tickets import Tickets
 from capri.service.auth import add_key
 from capri.service.settings import load_settings
@@ -300,6 +301,27 @@ def test_an_epoch_takes_its_number_and_survives_a_kill(devices: Running) -> None
     for word in (address, "a-rare-browser", "elsewhere.example", "127.0.0.1"):
         assert not any(word.encode() in content for content in files)
     assert all(line.startswith("capri: reading list at ") for line in devices.said)
+
+
+def test_a_sum_of_files_ends_an_epoch(devices: Running, tmp_path: Path) -> None:
+    """What ``capri aggregate`` wrote, once, by whoever may; nothing else changes anything."""
+    devices.post("/v1/admin/close", {"early": True})
+    before = len(devices.get("/v1/epochs"))
+    _, _, bundle = ask(devices, "GET", "/v1/bundle")
+    made = reports(bundle, 50, first=900)
+    (tmp_path / "one").write_bytes(b"".join(made))
+    added = aggregate(bundle, report_files([tmp_path])).to_dict()
+    path, far = "/v1/admin/sums", ["1" * 18] * len(added["sum"])
+    for wrong in (added | {"accepted": -1}, {"format": "x"}, added | {"sum": far}, {}, [added]):
+        assert devices.ask("POST", path, wrong)[0] == 422
+    assert ask(devices, "POST", path, json.dumps(added).encode(), **JSON)[0] == 401
+    assert ask(devices, "GET", "/v1/bundle")[2] == bundle
+    assert devices.post(path, added) == {"status": "accepted", "releases": before + 1}
+    status, said = devices.ask("POST", path, added)
+    assert (status, "taken up before" in said["error"]["problem"]) == (422, True)
+    assert post(devices, made[0]) == {"status": "stale"}
+    _, _, newer = ask(devices, "GET", "/v1/bundle")
+    assert newer != bundle
 
 
 # -- what is kept ---------------------------------------------------------------------------------

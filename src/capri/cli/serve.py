@@ -243,13 +243,19 @@ def report(
 def aggregate(
     bundle: Annotated[Path, typer.Argument(help="The bundle that the reports answer.")],
     reports: Annotated[
-        list[Path],
-        typer.Argument(help="Files of reports, one after the other, and folders of such files."),
+        list[str],
+        typer.Argument(
+            help="Files of reports, one after the other, and folders of such files; also those of "
+            "an object store, such as s3://bucket/day."
+        ),
     ],
     output: Annotated[
         Path, option("The sum, as JSON.", "PATH", "--output", "-o", show_default=True)
     ] = Path("sum.json"),
-    workers: Annotated[int, count("Processes; 0 works in this one, without Dask.", 0)] = 1,
+    workers: Annotated[
+        int | None,
+        count("Processes; 0 works in this one, without Dask. By default what is fastest.", 0),
+    ] = None,
     cluster: Annotated[
         str | None, option("A Dask scheduler instead, whose workers share all folders.", "ADDRESS")
     ] = None,
@@ -266,7 +272,7 @@ def aggregate(
     from contextlib import ExitStack
 
     from capri.errors import ConfigurationError
-    from capri.local.summing import TaskRunner, here, report_files
+    from capri.local.summing import TaskRunner, here, report_files, workers_for
     from capri.local.summing import aggregate as add_up
 
     try:
@@ -276,10 +282,11 @@ def aggregate(
     files = report_files(reports)
     with ExitStack() as running:
         run: TaskRunner = here
-        if workers or cluster:
+        processes = workers_for(files) if workers is None else workers
+        if processes or cluster:
             from capri.local.on_dask import dask_cluster
 
-            run = running.enter_context(dask_cluster(workers, cluster))
+            run = running.enter_context(dask_cluster(processes, cluster))
         made = add_up(data, files, scratch=scratch, run=run)
     made.save(output)
     typer.echo(f"epoch {made.epoch}: {made.accepted:,} reports are in {output}")

@@ -325,7 +325,15 @@ class EpochSum:
     def load(cls, path: Path) -> Self:
         """Read a file that :meth:`save` wrote."""
         try:
-            values = json.loads(path.read_text(encoding="utf-8"))
+            return cls.from_dict(json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, RecursionError) as problem:
+            reason = problem.strerror if isinstance(problem, OSError) else "it is no sum of reports"
+            raise StorageError(f"{path} cannot be read: {reason}") from None
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """What :meth:`to_dict` made."""
+        try:
             listed = values["sum"]
             if (values["format"], values["version"]) != (_FORMAT, _VERSION):
                 raise ValueError
@@ -338,9 +346,8 @@ class EpochSum:
                 **{name: values[name] for name in _COUNTS},
                 set_aside=tuple(map(str, values["set_aside"])),
             )
-        except (OSError, ValueError, TypeError, LookupError, OverflowError) as problem:
-            reason = problem.strerror if isinstance(problem, OSError) else "it is no sum of reports"
-            raise StorageError(f"{path} cannot be read: {reason}") from None
+        except (ValueError, TypeError, LookupError, OverflowError):
+            raise DataError("this is no sum of reports as capri aggregate writes it") from None
 
 
 def check_sum(added: EpochSum, epoch: EpochReports, *, mixed: bool) -> None:

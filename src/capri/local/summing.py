@@ -15,6 +15,8 @@ Of reports with one token that differ the one with the smallest number is kept: 
 first depends on how files are named and split, the smallest does not. Sums are of integers, so the
 outcome is the same to the bit however the work is divided.
 
+Files are on a disk, or in any object store that ``fsspec`` opens: a place with ``://`` in it.
+
 Tokens may be chosen with malice, hence a salt that nobody knows beforehand parts them. All reports
 may have one token: a part is read in blocks, and only one report of each token is carried along.
 """
@@ -34,6 +36,7 @@ from typing import Any, BinaryIO, Protocol, cast
 import numpy as np
 
 from capri.arrays import BoolArray, IntArray
+from capri.checks import need
 from capri.errors import ConfigurationError, StorageError
 from capri.local import wire
 from capri.local.bundle import open_bundle
@@ -45,11 +48,17 @@ from capri.privacy.sphere import Words, hashed, reported_sum
 PIECE, _LEAST = 1 << 20, 1 << 16
 _TASKS = 32
 _MOST_PARTS = 1 << 10
+# Reports that this process adds up before two others have begun.
+_ALONE = 8_000_000
 # Reports of a part that are in memory at once, beside one of each token.
 _BLOCK = 1 << 21
 # What is kept of a report: both halves of its token, and its number.
 _COLUMNS = ("<u8", "<u8", "<u2")
 BYTES = sum(np.dtype(form).itemsize for form in _COLUMNS)
+
+
+# A file of this machine, or its address in an object store.
+Place = Path | str
 
 
 class TaskRunner(Protocol):
@@ -69,7 +78,7 @@ def here(function: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[Any]:
 class FileRange:
     """Some reports of a file: ``count`` of them, from number ``start`` on."""
 
-    path: Path
+    path: Place
     start: int
     count: int
 
@@ -92,10 +101,15 @@ class Added:
     replayed: int
 
 
-def report_files(places: Sequence[Path]) -> list[Path]:
+def report_files(places: Sequence[Place]) -> list[Place]:
     """Files, and those in folders and below; names that begin with a dot or ``_`` are left out."""
     found: list[Path] = []
+    afar: list[str] = []
     for place in places:
+        if isinstance(place, str) and "://" in place:
+            afar += _stored(place)
+            continue
+        place = Path(place)
         if place.is_dir():
             found += (
                 path
@@ -107,7 +121,7 @@ def report_files(places: Sequence[Path]) -> list[Path]:
         else:
             raise ConfigurationError(f"{place} is neither a file nor a folder")
     # The same file by two ways would look like replays of itself.
-    files = list({path.resolve(): path for path in found}.values())
+    files: list[Place] = [*{path.resolve(): path for path in found}.values(), *dict.fromkeys(afar)]
     if not files:
         named = ", ".join(map(str, places))
         raise ConfigurationError(f"there are no files of reports in {named or 'nothing'}")
@@ -118,12 +132,32 @@ def _is_hidden(path: Path) -> bool:
     return any(part.startswith((".", "_")) for part in path.parts)
 
 
-def _opened(path: Path) -> BinaryIO:
+def _stored(place: str) -> list[str]:
+    """The files at and below an address, as those of a folder."""
+    need(place, "fsspec", extra="capri-bandits[aggregate]")
+    import fsspec
+
+    try:
+        store, root = fsspec.url_to_fs(place)
+        found = [each for each in store.find(root) if not _is_hidden(Path(each[len(root) :]))]
+        return [store.unstrip_protocol(each) for each in found]
+    except Exception as problem:  # each store has errors of its own
+        raise StorageError(f"{place} cannot be listed ({type(problem).__name__})") from None
+
+
+def _opened(path: Place) -> BinaryIO:
     """A file of reports, which may be compressed."""
+    if isinstance(path, str):
+        import fsspec
+
+        try:
+            return cast(BinaryIO, fsspec.open(path, "rb", compression="infer").open())
+        except Exception as problem:
+            raise OSError(None, type(problem).__name__) from None
     return cast(BinaryIO, gzip.open(path)) if path.suffix == ".gz" else path.open("rb")
 
 
-def reports_in(path: Path) -> int:
+def reports_in(path: Place) -> int:
     """How many reports a file holds; none may be cut short, or of an older format."""
     try:
         with _opened(path) as file:
@@ -146,9 +180,16 @@ def reports_in(path: Path) -> int:
     return count
 
 
-def sorted_out(files: Sequence[Path]) -> tuple[dict[Path, int], tuple[str, ...]]:
+def workers_for(files: Sequence[Place]) -> int:
+    """Processes that make it fastest: none beside this one where starting them takes longest."""
+    size = sum(path.stat().st_size for path in files if isinstance(path, Path))
+    many = size > _ALONE * wire.SIZE or any(isinstance(path, str) for path in files)
+    return os.cpu_count() or 1 if many else 0
+
+
+def sorted_out(files: Sequence[Place]) -> tuple[dict[Place, int], tuple[str, ...]]:
     """How many reports each file has, and why others are set aside; refused where none is left."""
-    counts: dict[Path, int] = {}
+    counts: dict[Place, int] = {}
     aside: list[str] = []
     for path in files:
         try:
@@ -160,7 +201,7 @@ def sorted_out(files: Sequence[Path]) -> tuple[dict[Path, int], tuple[str, ...]]
     return counts, tuple(aside)
 
 
-def pieces(counts: Mapping[Path, int], most: int = PIECE) -> list[list[FileRange]]:
+def pieces(counts: Mapping[Place, int], most: int = PIECE) -> list[list[FileRange]]:
     """All reports of all files in pieces of at most so many."""
     found: list[list[FileRange]] = []
     room = 0
@@ -178,7 +219,7 @@ def pieces(counts: Mapping[Path, int], most: int = PIECE) -> list[list[FileRange
 
 def aggregate(
     bundle: bytes,
-    files: Sequence[Path],
+    files: Sequence[Place],
     *,
     scratch: Path | None = None,
     run: TaskRunner = here,

@@ -126,6 +126,10 @@ ROUTES = (
     ),
     Route("POST", "/v1/admin/mode", ADMIN, "Change who decides", (messages.ModeRequest,)),
     Route("POST", "/v1/admin/close", ADMIN, "Close what is due", (messages.CloseRequest,)),
+    Route(
+        "POST", "/v1/admin/sums", ADMIN, "Take up what files of reports add up to",
+        (messages.SumRequest,),
+    ),
     Route("GET", "/v1/live", OPERATOR, "Live counts, inside the trust boundary"),
     Route("GET", "/metrics", READ, "Public figures for Prometheus", answers=(str,)),
     Route(
@@ -238,7 +242,8 @@ class Application:
         for route in ROUTES:
             handler = offered.get(route.path)
             if handler is None:
-                handler, route = elsewhere(self.handlers.elsewhere), Route(route.method, route.path)
+                handler = elsewhere(self.handlers.elsewhere)
+                route = Route(route.method, route.path, route.role)
             self._endpoints[route.path] = Endpoint(self._guard, handler, route, self._http)
 
 

@@ -2,12 +2,15 @@
 
 import asyncio
 import gzip
+from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
 
+from msgspec.structs import asdict
+
 from capri.files import secret
 from capri.local.aggregator import LocalCapri
-from capri.local.reports import ReportStatus
+from capri.local.reports import EpochSum, ReportStatus
 from capri.local.tickets import SIZE, Tickets
 from capri.service.auth import Guard
 from capri.service.batch import MicroBatcher
@@ -18,6 +21,7 @@ from capri.service.messages import (
     REPORT_SIZE,
     CloseRequest,
     ReportAnswer,
+    SumRequest,
     encode,
     is_list,
     read_public,
@@ -71,6 +75,7 @@ class DeviceHandlers:
             "/v1/digests": self._digests,
             "/v1/reports": self._reports,
             "/v1/admin/close": self._close_epoch,
+            "/v1/admin/sums": self._sums,
             "/metrics/live": metrics_of(
                 partial(live_text, figures, self._http, self.batchers, None)
             ),
@@ -130,6 +135,15 @@ class DeviceHandlers:
     async def _close_epoch(self, request: Request) -> Response:
         """Read what has come in, and hand out a new bundle."""
         given = read_public(request.body, CloseRequest)
-        await asyncio.to_thread(self._aggregator.close_epoch, early=given.early)
+        return await self._ended("closed", lambda: self._aggregator.close_epoch(early=given.early))
+
+    async def _sums(self, request: Request) -> Response:
+        """Take up what the reports in files add up to; the newest epoch ends with it."""
+        added = EpochSum.from_dict(asdict(read_public(request.body, SumRequest)))
+        return await self._ended("accepted", lambda: self._aggregator.receive_sum(added))
+
+    async def _ended(self, status: str, step: Callable[[], None]) -> Response:
+        """What ends an epoch, and how many readings there are after it."""
+        await asyncio.to_thread(step)
         releases = await asyncio.to_thread(lambda: len(self._aggregator.epochs))
-        return Response(encode({"status": "closed", "releases": releases}))
+        return Response(encode({"status": status, "releases": releases}))

@@ -139,6 +139,21 @@ class CloseRequest(Struct, forbid_unknown_fields=True):
     early: bool = False
 
 
+class SumRequest(Struct, forbid_unknown_fields=True):
+    """What the reports of an epoch add up to: the file that ``capri aggregate`` wrote."""
+
+    format: str
+    version: int
+    digest: str
+    epoch: int
+    accepted: int
+    replayed: int
+    unknown: int
+    malformed: int
+    sum: list[str]
+    set_aside: list[str] = []
+
+
 # -- fields that may be refused --------------------------------------------------------------------
 
 _KEY = f"must be a text of 1 to {LONGEST_KEY} characters"
