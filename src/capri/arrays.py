@@ -54,3 +54,8 @@ def to_columns16(values: FloatArray) -> tuple[IntArray, IntArray]:
 def from_columns16(exponents: IntArray, numbers: IntArray) -> FloatArray:
     """The inverse, exact: ``n 2^e``."""
     return np.ldexp(numbers.astype(np.float64), exponents)
+
+
+def rounded16(values: FloatArray) -> FloatArray:
+    """What 16 bits make of columns."""
+    return from_columns16(*to_columns16(values))

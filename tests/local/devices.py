@@ -113,15 +113,19 @@ def take_apart(bundle: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     return header, arrays
 
 
+# Arrays that come in 16 bits a number.
+SHORT = ("law.draws", "whitening")
+
+
 def put_together(
     header: Any, arrays: dict[str, np.ndarray], *, listed: bool = True, short: bool = True
 ) -> bytes:
     """A bundle with a digest that is right; ``listed`` writes the list of arrays anew.
 
-    ``short``: draws that fit come in 16 bits.
+    ``short``: those of :data:`SHORT` that fit come in 16 bits.
     """
     forms = {
-        name: ["int16"] if short and name == "law.draws" and fits_16_bits(array) else []
+        name: ["int16"] if short and name in SHORT and fits_16_bits(array) else []
         for name, array in arrays.items()
     }
     if listed:

@@ -17,6 +17,7 @@ from devices import (
     ACTIONS,
     BUDGET,
     CONTEXTS,
+    SHORT,
     late_aggregator,
     late_bundle,
     open_epochs,
@@ -448,17 +449,17 @@ def test_deep_kernels(depth: int) -> None:
 # -- 16 bits a number ------------------------------------------------------------------------------
 
 
-def test_draws_take_16_bits_and_devices_play_the_law_of_the_aggregator() -> None:
+def test_16_bits_are_those_of_the_aggregator_and_its_devices() -> None:
     aggregator = late_aggregator(kernel="auto")
     header, arrays = take_apart(aggregator.bundle())
     short = [name for name, _, *form in header["arrays"] if form == ["int16"]]
-    assert short == ["law.draws"]
-    draws = arrays["law.draws"]
-    largest = np.abs(draws).max(axis=0)
-    steps = draws / 2.0 ** (np.frexp(largest)[1] - 15)
-    assert (steps == np.rint(steps)).all()
+    assert sorted(short) == [*SHORT]
+    for name in short:
+        largest = np.abs(arrays[name]).max(axis=0)
+        steps = arrays[name] / 2.0 ** (np.frexp(largest)[1] - 15)
+        assert (steps == np.rint(steps)).all()
     long = put_together(header, arrays, short=False)  # the same numbers as doubles: the same bundle
-    assert len(long) > len(aggregator.bundle()) + 5 * draws.size
+    assert len(long) > len(aggregator.bundle()) + 5 * sum(arrays[name].size for name in short)
     contexts = np.linspace(-1, 2, 200)[:, None]
     law = aggregator.probabilities(contexts)
     for data in (aggregator.bundle(), long):
@@ -471,9 +472,7 @@ def test_exponents_out_of_range_are_refused(exponent: int) -> None:
     header, arrays = take_apart(bytes(data))
     names = [each[0] for each in header["arrays"]]
     assert names[-1] != "law.draws"
-    sizes = [
-        2 * (a.size + a.shape[1]) if n == "law.draws" else 8 * a.size for n, a in arrays.items()
-    ]
+    sizes = [2 * (a.size + a.shape[1]) if n in SHORT else 8 * a.size for n, a in arrays.items()]
     start = len(data) - 32 - sum(sizes[names.index("law.draws") :])
     data[start : start + 2] = exponent.to_bytes(2, "little", signed=True)
     with pytest.raises(BundleError, match="exponent"):

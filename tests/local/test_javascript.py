@@ -363,6 +363,26 @@ def test_a_decision_survives_reloads_in_a_browser(tmp_path: Path, service: Servi
         assert running.errors == []
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="no browser: see tools/install_browser.sh")
+@pytest.mark.parametrize("part", range(10))
+def test_a_thousand_schedules_in_a_browser(tmp_path: Path, service: Service, part: int) -> None:
+    """A hundred each; the page is loaded anew after ten, and its devices stay."""
+    assert BROWSER is not None
+    page, all_of_them = page_of(tmp_path), Counter[str]()
+    with Browser(BROWSER) as running:
+        for first in range(1000 + 100 * part, 1100 + 100 * part, 10):
+            running.open(page)
+            told = running.run(f"capriTest.schedules({first}, 10, '{service.address}')")
+            assert told.pop("wrong") == []
+            all_of_them.update(told)
+            kept = running.run("indexedDB.databases().then(all => all.map(each => each.name))")
+            assert {f"device-{seed}" for seed in range(1000 + 100 * part, first + 10)} <= {*kept}
+        assert running.errors == []
+    check_outcome({"wrong": [], **all_of_them}, 100)
+    assert service.aggregator.reports == all_of_them["accepted"]
+
+
 @pytest.mark.skipif(BROWSER is None, reason="no browser: see tools/install_browser.sh")
 def test_vectors_and_time_in_a_browser(tmp_path: Path) -> None:
     """All vectors to the bit where bits are asked for, and the clock."""

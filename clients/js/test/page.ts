@@ -39,14 +39,14 @@ async function race(address: string): Promise<string[]> {
 }
 
 /** Milliseconds to load a bundle, and then to decide and report. */
-async function times(data: string, rounds: number): Promise<[number, number][]> {
+async function times(data: string, rounds: number, columns = 1): Promise<[number, number][]> {
   const bundle = base64(data);
   const found: [number, number][] = [];
   for (let i = 0; i < rounds; i++) {
     const start = performance.now();
     const client = await LocalClient.open(bundle, { epsilon: 4 });
     const loaded = performance.now();
-    client.act([Math.random()]);
+    client.act(Array.from({ length: columns }, () => Math.random()));
     await client.report(0.5);
     found.push([loaded - start, performance.now() - loaded]);
   }

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from capri.arrays import BoolArray, FloatArray, from_columns16, to_columns16
+from capri.arrays import BoolArray, FloatArray, rounded16
 from capri.epoch.bounds import Bounds, numbers_of
 from capri.errors import ConfigurationError
 from capri.features import Span
@@ -88,7 +88,7 @@ class ThompsonLaw(Law):
 
     def rounded(self) -> "ThompsonLaw":
         """With draws as bundles carry them: devices and their aggregator play one law."""
-        return ThompsonLaw(self.basis, from_columns16(*to_columns16(self.draws)))
+        return ThompsonLaw(self.basis, rounded16(self.draws))
 
     @staticmethod
     def _frequencies(scores: FloatArray) -> FloatArray:

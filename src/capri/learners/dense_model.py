@@ -14,7 +14,7 @@ from typing import Self
 
 import numpy as np
 
-from capri.arrays import FloatArray, IntArray
+from capri.arrays import FloatArray, IntArray, rounded16
 from capri.epoch import play
 from capri.epoch.problem import Problem
 from capri.errors import ConfigurationError
@@ -150,6 +150,8 @@ class DenseModel(BlockModel):
         if found is not None:
             design = question.expected(found.observation, main_share=1.0, noise=found.noise)
             return Message(found.features, found.layout, found.noise, 1.0, design)
+        if problem.on_devices:  # as bundles carry it: devices and their aggregator have one shape
+            shape = rounded16(shape)
         features = LowRankFeatures(self.basis, shape, question.tau)
         layout = self._layout(question, features, played, law)
         return Message(features, layout, design.noise, design.main_share, design)

@@ -57,8 +57,8 @@ _LARGEST_NUMBER = 1e15
 _LARGEST_SIDE = 1 << 24
 # Numbers that the directions of a report are made of, twice.
 _MOST_DIRECTIONS = 1 << 21
-# Functions drawn from the belief are most of a bundle: 16 bits are more than they are worth.
-_DRAWS, _SHORT = "law.draws", "int16"
+# Draws from the belief and what whitens are most of a bundle: 16 bits are more than they are worth.
+_ROUNDED, _SHORT = ("law.draws", "whitening"), "int16"
 _LARGEST_EXPONENT = 250
 _PLAN_VALUES = (
     "epoch",
@@ -151,7 +151,7 @@ def make_bundle(problem: Problem, plan: EpochPlan, behaviour: BehaviourPolicy) -
         "sphere": [sphere.dimension, sphere.candidates, sphere.near, str(sphere.chance)],
         "conduct": behaviour_values,
         "arrays": [
-            [name, list(array.shape), *([_SHORT] if name == _DRAWS else [])]
+            [name, list(array.shape), *([_SHORT] if name in _ROUNDED else [])]
             for name, array in arrays.items()
         ],
     }
@@ -173,7 +173,7 @@ def make_bundle(problem: Problem, plan: EpochPlan, behaviour: BehaviourPolicy) -
             "fewer or shorter names of actions and levels"
         )
     parts = [_HEAD.pack(MAGIC, VERSION, len(text)), text]
-    parts += [_bytes_of(array, short=name == _DRAWS) for name, array in arrays.items()]
+    parts += [_bytes_of(array, short=name in _ROUNDED) for name, array in arrays.items()]
     body = b"".join(parts)
     return body + sha256(body).digest()
 
