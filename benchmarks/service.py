@@ -11,6 +11,7 @@ Batches: items a second in lists of 100. Postgres: the same with two workers of 
 whose disk is waited for, also while epochs turn, and against the bare endpoint on our own kind of
 connections, too; processor time is that of workers and server together. Closing: the slowest
 decision while an epoch of 2,000 contexts and 500 actions is released and the next one planned.
+Reports of devices: in bodies of 1,000, two workers on SQLite and on Postgres.
 """
 
 import argparse
@@ -225,11 +226,17 @@ class Caller(asyncio.Protocol):
 
 
 def load(
-    port: int, path: str, key: str, bodies: Iterator[bytes], seconds: float, connections: int
+    port: int,
+    path: str,
+    key: str,
+    bodies: Iterator[bytes],
+    seconds: float,
+    connections: int,
+    kind: str = "json",
 ) -> tuple[float, list[float], list[bytes]]:
     """Answers a second, latencies, and what was answered."""
     head = (
-        f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/{kind}\r\n"
         f"Authorization: Bearer {key}\r\nContent-Length: "
     ).encode()
     latencies: list[float] = []
@@ -508,11 +515,80 @@ def closing(seconds: float) -> dict[str, float]:
     }
 
 
+REPORTS = 1000
+DEVICES = """
+model = "local"
+actions = ["a", "b", "c", "d", "e", "f"]
+[budget]
+epsilon = 2.0
+[reward]
+range = [0, 1]
+[[context]]
+name = "x"
+kind = "numeric"
+low = 0
+high = 1
+[options]
+first_epoch = 10000000
+[service]
+rate = 1e9
+"""
+
+
+def report_bodies(bundle: bytes, count: int, seed: int) -> list[bytes]:
+    """Bodies of reports that devices could have made."""
+    from capri.local import wire
+    from capri.local.summing import epoch_of
+
+    epoch, draw = epoch_of(bundle), np.random.default_rng(seed)
+    tokens = draw.integers(0, 2**64, (count * REPORTS, 2), dtype=np.uint64)
+    numbers = draw.integers(0, epoch.sphere.candidates, count * REPORTS)
+    rows = wire.pack(epoch.digest, tokens, numbers).reshape(count, -1)
+    return [row.tobytes() for row in rows]
+
+
+def reports(seconds: float, turns: int) -> dict[str, float]:
+    """Reports a millisecond in bodies of 1,000, two workers, each durable before its answer."""
+    from urllib.request import urlopen
+
+    from postgres_server import PostgresServer
+
+    found: dict[str, float] = {}
+    with (
+        PostgresServer(fsync="on", full_page_writes="on") as server,
+        server.database() as url,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        file = Path(folder) / "policy.toml"
+        file.write_text(DEVICES)
+        key_beside(file)
+        for name, more in (("SQLite", {}), ("Postgres", {"CAPRI_STORE": url})):
+            rates: list[float] = []
+            slowest: list[float] = []
+            with running(service(file, 8120, "--workers", "2"), 8120, **more) as own:
+                at_rest(own.pid)
+                bundle = urlopen("http://localhost:8120/v1/bundle").read()
+                for turn in range(turns + 1):  # the first one warms up
+                    bodies = report_bodies(bundle, int(300 * seconds), turn)
+                    rate, latencies, answers = load(
+                        8120, "/v1/reports", "", iter(bodies), seconds, 4, "octet-stream"
+                    )
+                    accepted = sum(each.count(b'"accepted"') for each in answers)
+                    if accepted != REPORTS * len(answers):
+                        raise SystemExit("a report was not accepted")
+                    rates.append(rate * REPORTS / 1000)
+                    slowest.append(1000 * max(latencies))
+            found[f"reports a ms, {name}"] = median(rates[1:])
+            found[f"reports a ms, {name}, least"] = min(rates[1:])
+            found[f"slowest body ms, {name}"] = max(slowest[1:])
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--turns", type=int, default=9)
-    parser.add_argument("--only", choices=("singles", "postgres", "closing"))
+    parser.add_argument("--only", choices=("singles", "postgres", "closing", "reports"))
     parser.add_argument("--bare", help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--workers", type=int, default=1, help=argparse.SUPPRESS)
@@ -528,6 +604,8 @@ def main() -> None:
         figures |= postgres(4 * options.seconds, options.turns)
     if options.only in (None, "closing"):
         figures |= closing(60 * options.seconds)
+    if options.only in (None, "reports"):
+        figures |= reports(2 * options.seconds, options.turns)
     for name, value in figures.items():
         print(f"{name:42s} {value:12.3f}")
 

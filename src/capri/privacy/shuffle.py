@@ -24,6 +24,15 @@ taken. The same holds for every seed, and rounding to the sphere mixes such laws
 Sums over counts are cut and rounded to the private side. The bound does not grow with ``n``, so
 that of ``_MOST_REPORTS`` holds for all larger batches: given the sum ``S_(n+1)`` of all, the mean
 of ``S_n / n`` is ``S_(n+1) / (n + 1)``, and the positive part is convex (Jensen).
+
+**Which sphere.** The one of smallest variance for its local epsilon is not that for its batch
+(Liew & Takagi 2026, arXiv 2604.28032). In a large batch what is given away is a Gaussian's, with
+
+    mu^2 = S / n,    S = E[(r - r')^2] / b = 2 (k/M) (a - b)^2 / b
+
+of the densities ``a`` of near numbers and ``b`` of others against uniform ones: among spheres of
+one ``S`` there are better ones, with fewer near directions and a larger local epsilon. They are
+proposed by ``S``, and taken where the bound above keeps the budget.
 """
 
 from dataclasses import dataclass
@@ -36,7 +45,7 @@ from capri.arrays import FloatArray
 from capri.checks import between, whole
 from capri.errors import ConfigurationError
 from capri.privacy.budget import Budget
-from capri.privacy.sphere import Sphere, sphere
+from capri.privacy.sphere import COIN, Sphere, least_of, sphere
 
 # Counts farther than this many deviations from their mean are bounded, not added up.
 _DEVIATIONS = 9.0
@@ -54,6 +63,8 @@ _TYPICAL_DIMENSION = 32
 # Local epsilons that are tried, so many to a unit: plans of all lengths share their randomizers.
 _PER_UNIT = 50
 LARGEST_LOCAL = 16.0
+# What a batch gives away is proposed this much above that of the local optimum, and then less.
+_MORE, _LESS = 1.15, 0.97
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +118,15 @@ class Shuffle:
         spent, sure = self.local_epsilon(budget, reports), min(budget.epsilon, self.most)
         while not self.keeps(budget, found := sphere(spent, dimension), reports):
             spent = max(spent - 1 / _PER_UNIT, sure)
+        if found.keeps(budget.epsilon):
+            return found  # alone, without a batch
+        leak = _MORE * _leak(found)
+        while (better := mixing_sphere(leak, self.most, dimension)) is not None:
+            if better.deviation >= found.deviation:
+                break
+            if self.keeps(budget, better, reports):
+                return better
+            leak *= _LESS
         return found
 
     def keeps(self, budget: Budget, local: Sphere, reports: int) -> bool:
@@ -120,6 +140,30 @@ class Shuffle:
     def central_epsilon(self, budget: Budget, local: Sphere, reports: int) -> float:
         """What a batch of so many reports really costs at the delta of the budget."""
         return central_epsilon(local, self.counted(reports), budget.delta)
+
+
+def _leak(local: Sphere) -> float:
+    """``S``, of which ``S / n`` is given away by a batch."""
+    near, far = (local.candidates * float(each) for each in local.probabilities)
+    return 2 * local.near / local.candidates * (near - far) ** 2 / far
+
+
+@lru_cache(maxsize=4096)
+def mixing_sphere(leak: float, most: float, dimension: int) -> Sphere | None:
+    """The sphere of smallest variance, or nearly, that gives so much away to who sees a batch.
+
+    With ``q = k/M``, ``a q + b (1 - q) = 1`` and ``S``: ``(1 - b)^2 / b = q S / 2``. None where all
+    would cost more than ``most`` alone.
+    """
+
+    def of(candidates: int, near: int) -> Sphere:
+        share = near / candidates
+        half = leak * share / 4
+        far = 1 + half - sqrt(half * (half + 2))
+        chance = max(-(-COIN * near // candidates), int(COIN * (1 - far * (1 - share))))
+        return Sphere(dimension=dimension, candidates=candidates, near=near, chance=chance)
+
+    return least_of(of, lambda each: each.keeps(most))
 
 
 @lru_cache(maxsize=1024)
