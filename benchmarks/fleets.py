@@ -10,8 +10,9 @@ they liked, and what the delay must cost: until the first report nobody can know
 those readers are served as the first ones are, and the others as without a delay.
 
 ``forged``: a fleet of the same readers. Three in a hundred do not decide but want one book, and
-search 4,000 tokens for a direction that it has, or the numbers of their one ticket. The share of
-that book among all others, over the last fifth.
+search 4,000 tokens for the direction that it has against all others, or the numbers of their one
+ticket; ``careful`` are those who stay below what is left out. The share of that book among all
+decisions, over the last fifth.
 """
 
 import argparse
@@ -216,10 +217,11 @@ def forged(epsilon: float, rounds: int, seed: int) -> list[dict[str, Any]]:
     """The share of one book over the last fifth, by what its friends do."""
     world = reading_world()
     found: list[dict[str, Any]] = []
-    for how in ("none", "searched", "careful", "ticket"):
-        fleet = fleet_of(world, capri.ContextPool(world.contexts), epsilon, seed)
+    for how in ("none", "searched", "careful", "none, tickets", "ticket"):
+        pool = capri.ContextPool(world.contexts)
+        fleet = fleet_of(world, pool, epsilon, seed, tickets="ticket" in how)
         wanted = seed % len(BOOKS)
-        if how != "none":
+        if not how.startswith("none"):
             Coordinated(fleet, wanted, how, seed)
         means, actions = played(world, fleet, rounds, seed)
         last = slice(rounds * 4 // 5, None)

@@ -1,4 +1,4 @@
-"""What other randomizers of reports would carry, by formula: two decisions of docs/decisions.md.
+"""What other randomizers of reports would carry, by formula: two decisions of docs/design.md.
 
     python benchmarks/randomizers.py shuffled|sparse
 

@@ -44,6 +44,7 @@ class Problem:
     limits: Limits | None = None
     bounds: Bounds | None = None  # the limits of the actions of now
     shuffle: Shuffle | None = None  # how reports are mixed, where the budget is that of a batch
+    tickets: bool = False  # seeds of reports cannot be searched for
     schedule: ScheduleTerms | None = None  # lengths of epochs and horizon, where they were changed
     norm: Norm | None = None  # of every epoch, where that was told: else plans choose
 
@@ -130,7 +131,7 @@ class Problem:
             spent = most if length is None else self.shuffle.local_epsilon(self.budget, length)
             return sphere(spent, dimension).deviation
         if self.on_devices:
-            return sphere(self.budget.epsilon, dimension).deviation
+            return sphere(self.budget.epsilon, dimension, ticketed=self.tickets).deviation
         return noise_multiplier(self.budget, dimension, self.composition)
 
     def sphere_of(self, dimension: int, length: int) -> Sphere | None:
@@ -139,7 +140,7 @@ class Problem:
             return None
         if self.shuffle is not None:
             return self.shuffle.randomizer(self.budget, length, dimension)
-        return sphere(self.budget.epsilon, dimension)
+        return sphere(self.budget.epsilon, dimension, ticketed=self.tickets)
 
     def check_kernel(self, contexts: FloatArray) -> None:
         """Refuse contexts at which ``k(w, w)`` exceeds 1 for some action."""
@@ -161,6 +162,7 @@ def checked_problem(
     rewards: RewardTerms | None = None,
     limits: Limits | None = None,
     shuffle: Shuffle | None = None,
+    tickets: bool = False,
     noise: str | None = None,
 ) -> Problem:
     """Build a :class:`Problem`, or say what is wrong with it."""
@@ -184,6 +186,8 @@ def checked_problem(
         raise ConfigurationError(
             f"k(w, w) must be at most 1, got {kernel.constant_diagonal}: lower the variance"
         )
+    if not isinstance(tickets, bool):
+        raise ConfigurationError(f"tickets must be True or False, got {type(tickets).__name__}")
     if limits is not None and not isinstance(limits, Limits):
         raise ConfigurationError(f"limits must be capri.Limits, got {type(limits).__name__}")
     offered = as_actions(actions)
@@ -200,6 +204,7 @@ def checked_problem(
         limits=None if limits is None else limits.declared_for(offered.names),
         bounds=None if limits is None else limits.of(offered, contexts),
         shuffle=shuffle,
+        tickets=tickets,
     )
     problem = replace(problem, norm=_norm_of(problem, noise))
     if shuffle is not None:
@@ -234,6 +239,11 @@ def _check_mixing(problem: Problem) -> None:
     if not isinstance(problem.shuffle, Shuffle):
         raise ConfigurationError(
             f"shuffle must be a capri.Shuffle, got {type(problem.shuffle).__name__}"
+        )
+    if problem.tickets:
+        raise ConfigurationError(
+            "tickets undo the mixing of reports: their issuer could tell whose report is whose. "
+            "Leave out one of tickets and shuffle"
         )
     assert problem.budget is not None  # an aggregator has one
     problem.shuffle.check(problem.budget)

@@ -102,6 +102,7 @@ def problem_state(problem: Problem) -> tuple[dict[str, Any], Arrays]:
         "rewards": problem.rewards.to_dict(),
         "limits": _limits_state(problem.limits),
         "shuffle": None if problem.shuffle is None else asdict(problem.shuffle),
+        **({"tickets": True} if problem.tickets else {}),
     }
     arrays: Arrays = {}
     if isinstance(actions, FixedActions):
@@ -153,6 +154,7 @@ def problem_arguments(
         **RewardTerms.from_dict(values["rewards"]).arguments(),
         "limits": _limits(values["limits"]),
         **({} if values["shuffle"] is None else {"shuffle": Shuffle(**values["shuffle"])}),
+        **({"tickets": True} if "tickets" in values else {}),
     }
 
 

@@ -80,14 +80,14 @@ class LocalCapri(PublicFace):
         An epoch also ends when this much time has passed since the first report in it.
     clock:
         The public clock, a function without arguments that gives a :class:`datetime.datetime`.
-    prior:
-        What is known beforehand, as in :class:`~capri.Capri`.
     shuffle:
         A :class:`~capri.Shuffle`: somebody mixes the reports of an epoch before they come here. The
         local epsilon of an epoch is then the largest that keeps the budget in a batch of its
         number of reports, and the epoch waits until all of them are in.
-    limits:
-        As in :class:`~capri.Capri`: they are in the bundle, and kept on the device.
+    tickets:
+        Reports come with :mod:`capri.local.tickets`: directions leave a forger little choice.
+    limits, prior:
+        As in :class:`~capri.Capri`; limits are in the bundle, and kept on the device.
     store:
         None: the aggregator lives in the memory of this process. "sqlite:///file.db" or
         "postgresql://...": a report that was answered is durable, and any number of processes that
@@ -96,8 +96,7 @@ class LocalCapri(PublicFace):
         As in :class:`~capri.Capri`; with ``shuffle`` the promise is counted that holds against
         whoever sees the mixed reports.
     public_seed:
-        Seed of the public draws (basis, Thompson draws), for reproducible runs. These draws are
-        published in the bundle, so privacy does not rest on them.
+        Seed of the public draws, which are in the bundle, for reproducible runs.
     """
 
     def __init__(
@@ -119,6 +118,7 @@ class LocalCapri(PublicFace):
         limits: Limits | None = None,
         prior: Prior | None = None,
         shuffle: Shuffle | None = None,
+        tickets: bool = False,
         store: str | None = None,
         ledger: OrganisationLedger | str | None = None,
         population: str | None = None,
@@ -146,6 +146,7 @@ class LocalCapri(PublicFace):
             rewards=RewardTerms(missing=self._terms.missing),
             limits=limits,
             shuffle=shuffle,
+            tickets=tickets,
             noise=options.get("noise"),
         )
         self._horizon = checked_horizon(horizon)
@@ -259,10 +260,7 @@ class LocalCapri(PublicFace):
         return self._options
 
     def again(self, **changes: Any) -> "LocalCapri":
-        """A fresh aggregator of the same configuration, with some arguments changed.
-
-        Nothing that was reported to this one goes with it.
-        """
+        """A fresh aggregator of the same configuration, with some arguments changed."""
         problem, terms = self._problem, self._terms.arguments()
         terms.pop("reward_rule")  # a device reports once
         settings: dict[str, Any] = {
@@ -275,6 +273,7 @@ class LocalCapri(PublicFace):
             "limits": problem.limits,
             "prior": self._observed,
             "shuffle": problem.shuffle,
+            "tickets": problem.tickets,
             **terms,
             **asdict(self._options),
         }

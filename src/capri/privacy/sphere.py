@@ -180,6 +180,15 @@ class Sphere:
         return blanket + (1 - blanket) * self.dimension * nearest
 
     @property
+    def leverage(self) -> float:
+        """What a report weighs whose maker takes the best of its directions, on average.
+
+        In honest ones of the largest reward at one place: ``E max_i |<V_i, w>|`` over shrinkage.
+        """
+        best = _mean_of_nearest(self.dimension, self.candidates // 2, 1)
+        return best / self.shrinkage
+
+    @property
     def deviation(self) -> float:
         """Root mean square of a coordinate of an unbiased report, ``1 / (shrinkage sqrt(m))``."""
         return 1 / (self.shrinkage * sqrt(self.dimension))
@@ -225,10 +234,14 @@ def unbiased_sum(tokens: Words, numbers: IntArray, sphere: Sphere) -> FloatArray
 
 
 @lru_cache(maxsize=4096)
-def sphere(epsilon: float, dimension: int) -> Sphere:
+def sphere(epsilon: float, dimension: int, *, ticketed: bool = False) -> Sphere:
     """The randomizer of smallest variance, or nearly: fewer directions where that costs under 5 %.
 
     ``k`` and ``M`` are the threshold of PrivUnit in another form, optimised for epsilon.
+
+    ``ticketed``: seeds cannot be searched for, so a report that was made up weighs as much as the
+    best of the directions of one seed. Few directions give it little choice: smallest is variance
+    times :attr:`Sphere.leverage`.
 
     >>> best = sphere(4.0, 50)
     >>> best.candidates, best.near, best.keeps(4.0), best.keeps(3.999)
@@ -240,23 +253,32 @@ def sphere(epsilon: float, dimension: int) -> Sphere:
             f"{_LARGEST_EPSILON:g}, got {epsilon}"
         )
     limit = _exponential_from_below(epsilon)
-    found = least_of(partial(_with_coin, limit, dimension), lambda _: True)
+    found = least_of(partial(_with_coin, limit, dimension), ticketed=ticketed)
     assert found is not None
     return found
 
 
-def least_of(of: Callable[[int, int], Sphere], allowed: Callable[[Sphere], bool]) -> Sphere | None:
-    """Of all numbers of directions, and of near ones, the sphere of smallest variance, or nearly:
-    fewer directions where that costs under 5 %. None where none is allowed."""
+def least_of(
+    of: Callable[[int, int], Sphere],
+    allowed: Callable[[Sphere], bool] = lambda _: True,
+    *,
+    ticketed: bool = False,
+) -> Sphere | None:
+    """The best of all numbers of directions, and of near ones, that are allowed, if any is."""
+
+    def worth(option: Sphere) -> float:
+        return option.shrinkage**2 / (option.leverage if ticketed else 1.0)
+
     found: list[Sphere] = []
     candidates = 2
     while candidates <= _LARGEST:
         options = [of(candidates, near) for near in _thresholds(candidates)]
         if options := [each for each in options if allowed(each)]:
-            found.append(max(options, key=lambda option: option.shrinkage))
+            found.append(max(options, key=worth))
         candidates *= 2
-    best = max((option.shrinkage for option in found), default=0.0)
-    return next((each for each in found if best**2 <= _GOOD_ENOUGH * each.shrinkage**2), None)
+    best = max(map(worth, found), default=0.0)
+    enough = best if ticketed else best / _GOOD_ENOUGH
+    return next((each for each in found if worth(each) >= enough), None)
 
 
 def _thresholds(candidates: int) -> list[int]:

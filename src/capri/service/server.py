@@ -32,7 +32,7 @@ from capri.service.app import Application
 from capri.service.auth import ENVIRONMENT, KeyRing
 from capri.service.changes import PolicyFile
 from capri.service.connections import PatientProtocol
-from capri.service.devices import tickets_of_environment
+from capri.service.devices import TICKET_KEY, tickets_of_environment
 from capri.service.settings import Settings, load_settings, read_forecast, write_forecast
 from capri.service.telemetry import log_to_standard_error, tell_warning, tracer
 from capri.store.seal import STORE_KEY, key_from
@@ -188,7 +188,9 @@ def open_policy(
 ) -> Any:
     """The policy in its store, filled where it is empty; or the aggregator of a local one."""
     if settings.local:
-        tickets_of_environment()  # a key that is none is told of now
+        keyed = tickets_of_environment() is not None  # a key that is none is told of now
+        if settings.arguments.get("tickets") and not keyed:
+            raise ConfigurationError(f"tickets = true needs their key in {TICKET_KEY}")
         return settings.aggregator(store or settings.default_store)
     key = secret(STORE_KEY)
     with warnings.catch_warnings():

@@ -141,6 +141,10 @@ def settings_of(given: Given, path: Path) -> Settings:
     if mode != "active" and arguments["model"] == PrivacyModel.LOCAL:
         raise given.error('mode must be "active" with model = "local": devices decide', "mode")
     default = _default(given, mode, actions)
+    if given.has("tickets"):
+        arguments["tickets"] = given.take("tickets")
+        if arguments["model"] != PrivacyModel.LOCAL:
+            raise given.error('tickets are for model = "local"', "tickets")
     hosts, limits, control = _service(given, actions)
     options = given.take("options", {})
     inner = given.inner(options, "options")

@@ -47,6 +47,8 @@ KEYS: dict[str, dict[str, str]] = {
         "actions": "A list of names, tables with a `name` and feature columns, or a CSV of these.",
         "rollback_guard": "A file or database outside of the store that knows how far it has come; "
         "no password. From the folder of this file.",
+        "tickets": "Of model local: true where reports need a ticket, whose key is in "
+        "`CAPRI_TICKET_KEY`.",
         "population": "Of the organisation's ledger at the address in `CAPRI_LEDGER`: what the "
         "policy may cost is counted there.",
     },
