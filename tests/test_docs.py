@@ -29,15 +29,18 @@ PAGES = sorted(
 
 @pytest.mark.parametrize("page", PAGES)
 def test_examples_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks of a page share their names, as a reader would type them one after the other."""
+    """Blocks of a tutorial are one program; elsewhere a reader copies one block alone."""
     monkeypatch.chdir(tmp_path)
     examples = blocks(page)
     assert examples
+    together = page in ONE_PROGRAM or page.startswith("docs/tutorials/")
     names: dict[str, object] = {}
     for example in examples:
-        exec(compile(example, page, "exec"), names)
+        exec(compile(example, page, "exec"), names if together else {})
 
 
+# Their blocks continue each other.
+ONE_PROGRAM = {"docs/howto/devices.md", "docs/howto/ridge.md"}
 EXAMPLES = [
     *ROOT.glob("*.md"),
     *sorted(set(ROOT.glob("docs/**/*.md")) - GENERATED),
