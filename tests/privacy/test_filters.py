@@ -106,7 +106,20 @@ def test_a_source_of_both_kinds_costs_what_the_dearer_one_costs() -> None:
     assert chosen.cost(both, 0) == max(chosen.cost(each, 0) for each in single)
 
 
+@pytest.mark.parametrize("epsilon", [1e-3, 1e-5, 1e-7, 1e-9, 1e-12, 1e-20])
+def test_a_small_charge_is_rounded_up(epsilon: float) -> None:
+    """With terms that nearly cancel. By the series ``alpha eps^2 / 2 (1 - O(eps^2))``."""
+    for alpha in (2, 9, 100):
+        tangent = alpha * epsilon**2 / 2
+        least = min(epsilon, tangent * (1 - (alpha * epsilon) ** 2))
+        assert pure_divergence(epsilon, alpha) >= least > 0
+        assert pure_divergence(epsilon, alpha) <= min(epsilon, tangent + 1e-14)
+
+
 def test_accounts_refuse_what_they_cannot_add_up() -> None:
+    for order in (1, 0, 2.5, "9", True):
+        with pytest.raises(ConfigurationError, match="order must be a whole number of 2 or more"):
+            filter_of("mixed", BUDGET, order)  # type: ignore[arg-type]
     with pytest.raises(BudgetError, match="Gaussian noise alone"):
         filter_of("gaussian", BUDGET).admits([(pure(0.1), 0)])
     batch = Charge(epsilon=0.1, delta=1e-7)

@@ -16,7 +16,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from math import exp, inf, log, log1p, nextafter, sqrt
+from sys import float_info
 
+from capri.checks import whole
 from capri.errors import BudgetError, ConfigurationError
 from capri.privacy.budget import Budget
 from capri.privacy.calibration import ROUNDING, analytic_multiplier, delivered_by_integers
@@ -149,7 +151,7 @@ def _gaussian(budget: Budget) -> Filter:
 
 def _mixed(budget: Budget, order: int | None) -> Filter:
     """``sum D_alpha <= R``: a Gaussian release adds ``alpha mu^2 / 2``, on integers as well."""
-    alpha = best_order(budget) if order is None else order
+    alpha = best_order(budget) if order is None else whole("order", order, least=2)
     room = _room(budget, alpha)
     if room <= 0:
         raise ConfigurationError(
@@ -185,7 +187,9 @@ def pure_divergence(epsilon: float, alpha: int) -> float:
     (0.735326, 1.0)
     """
     top = alpha * epsilon + log1p(exp(epsilon * (1 - 2 * alpha)))
-    return min(epsilon, (top - epsilon - log1p(exp(-epsilon))) / (alpha - 1) * (1 + ROUNDING))
+    lost = 8 * float_info.epsilon * (1 + top)  # by rounding: for a small epsilon the terms nearly cancel
+    exact = top - epsilon - log1p(exp(-epsilon))
+    return min(epsilon, (exact + lost) / (alpha - 1) * (1 + ROUNDING))
 
 
 def _conversion(delta: float, alpha: int) -> float:
