@@ -4,7 +4,10 @@ import json
 import pickle
 import shutil
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
+from copy import deepcopy
 from datetime import UTC, datetime
 from math import inf
 from pathlib import Path
@@ -26,6 +29,7 @@ from capri import (
     PrivateKernelRidge,
     StorageError,
 )
+from capri.codec import packed, unpacked
 from capri.privacy import filters
 from capri.privacy.filters import Charge
 from capri.service.server import open_policy
@@ -185,6 +189,36 @@ def test_a_ledger_with_a_guard_warns_where_it_is_opened_without(file: Path, tmp_
     OrganisationLedger(f"sqlite:///{file}", rollback_guard=guard).close()
 
 
+def test_a_ledger_by_its_address_has_the_guard_of_the_environment(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    place, guard = f"sqlite:///{file}", tmp_path / "guard.json"
+    OrganisationLedger(place, rollback_guard=str(guard), new_rollback_guard=True).close()
+    monkeypatch.setenv("CAPRI_LEDGER_GUARD", str(guard))
+    stored(tmp_path, "p", place).close()
+    assert not [each for each in recwarn if "opened without it" in str(each.message)]
+    with OrganisationLedger(place, read_only=True) as ledger:
+        at = ledger.known().at
+        assert json.loads(guard.read_text())[ledger.id]["generation"] == at.generation
+
+
+def test_a_reservation_is_noted_beside_the_file(file: Path) -> None:
+    """Or a copy from before it would pass on a machine that goes on."""
+    with OrganisationLedger(f"sqlite:///{file}") as ledger:
+        hold(ledger, "c")
+        noted = json.loads(file.with_name("privacy.db-seen").read_text())
+        assert noted[ledger.id]["generation"] == ledger.known().at.generation
+
+
+def test_what_is_reserved_is_shown_rounded_up(file: Path) -> None:
+    charge = Charge.of(Budget(0.70001), gaussian=False, pure=True)
+    with OrganisationLedger(f"sqlite:///{file}") as ledger:
+        hold(ledger, "c", charge)
+        with pytest.raises(BudgetError, match=r"sources hold epsilon 2\.701 of it"):
+            hold(ledger, "d")
+    assert "(2.701, 2e-06)" in command("ledger", "show", f"sqlite:///{file}")
+
+
 def test_a_policy_is_counted_from_its_opening_on(
     ledger: OrganisationLedger, tmp_path: Path
 ) -> None:
@@ -313,6 +347,45 @@ def test_an_older_copy_is_refused_by_a_policy_that_it_does_not_know(
             held.require([1])
 
 
+_OPENED = "import sys, capri; capri.Capri.open(sys.argv[1], ledger=sys.argv[2]).close()"
+
+
+def test_an_older_copy_of_a_policy_is_refused_by_its_ledger(file: Path, tmp_path: Path) -> None:
+    """By a process that has seen nothing, with all of the store's own files put back."""
+    place, opened = tmp_path / "p.db", f"sqlite:///{file}"
+    with OrganisationLedger(opened) as ledger:
+        with stored(tmp_path, "p", ledger, first_epoch=20) as policy:
+            play(policy, 10)
+        old = {each: each.read_bytes() for each in tmp_path.glob("p.db*")}
+        with Capri.open(f"sqlite:///{place}", ledger=ledger) as again:
+            play(again, 5)
+            again.close_epoch(early=True)
+            assert again.ledger.events
+        with Capri.open(f"sqlite:///{place}", ledger=ledger) as newest:
+            play(newest, 1)
+    for each in tmp_path.glob("p.db*"):
+        each.unlink()
+    for each, content in old.items():
+        each.write_bytes(content)
+    command = [sys.executable, "-c", _OPENED, f"sqlite:///{place}", opened]
+    refused = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert refused.returncode == 1
+    assert "is an older copy" in refused.stderr
+    assert "release of epoch 1" in refused.stderr
+
+
+def test_another_name_of_the_organisation_is_found(file: Path) -> None:
+    """The name is no entry, and every promise says by whom it is."""
+    with sqlite3.connect(file) as connection:
+        told = connection.execute("SELECT configuration FROM policy").fetchone()[0]
+        values, arrays = unpacked(told)
+        changed = packed(values | {"organisation": "Eve's Clinic"}, arrays)
+        connection.execute("UPDATE policy SET configuration = ?", (changed,))
+    connection.close()
+    with pytest.raises(StorageError, match='promise by "Ada\'s Clinic"'):
+        OrganisationLedger(f"sqlite:///{file}", read_only=True)
+
+
 def test_a_ledger_is_that_of_its_organisation(file: Path, tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="ledger of \"Ada's Clinic\", not of 'Eve'"):
         OrganisationLedger(f"sqlite:///{file}", organisation="Eve")
@@ -353,6 +426,21 @@ def test_every_fit_is_counted_and_one_too_many_is_refused(
         kept.partial_fit(rows, rows[:, 0])
     with pytest.raises(ConfigurationError, match="promise nothing"):
         PrivateKernelRidge(ledger=ledger, **settings | {"epsilon": float("inf")}).fit(rows, rows)
+
+
+def test_copies_of_a_fit_are_sources_of_their_own(ledger: OrganisationLedger) -> None:
+    """Rows that two copies are told would be released twice."""
+    fitted = PrivateKernelRidge(ledger=ledger, **OF_ROWS).fit(ROWS, ROWS[:, 0])
+    twin = deepcopy(fitted)
+    with pytest.warns(PrivacyLeakWarning, match="of other people"):
+        twin.partial_fit(ROWS, ROWS[:, 0]).release()
+    assert ledger.spent("patients").epsilon == 2.0
+    assert kinds(ledger).count("release") == 2
+
+
+def test_reports_that_nobody_counts_are_refused(ledger: OrganisationLedger) -> None:
+    with pytest.raises(ConfigurationError, match="cannot count reports"):
+        PrivateKernelRidge(ledger=ledger, **OF_ROWS).report_plan(ROWS.shape[1], reports=100)
 
 
 def test_a_fleet_is_counted_from_its_first_bundle_on(

@@ -70,13 +70,16 @@ def show(url: Address) -> None:
 
 
 def _standing(found: "OrganisationLedger", population: str) -> dict[str, Any]:
+    from capri.store.book import at_most
+
     told = found.standing(population)
+    reserved = told["reserved"]
     return {
         "population": population,
         "period": told["period"] or "for ever",
         "account": told["account"],
         "promised": f"({told['promised']['epsilon']:g}, {told['promised']['delta']:g})",
-        "reserved": f"({told['reserved']['epsilon']:.4g}, {told['reserved']['delta']:.2g})",
+        "reserved": f"({at_most(reserved['epsilon'])}, {at_most(reserved['delta'])})",
         "sources": str(told["sources"]),
     }
 

@@ -187,7 +187,9 @@ def pure_divergence(epsilon: float, alpha: int) -> float:
     (0.735326, 1.0)
     """
     top = alpha * epsilon + log1p(exp(epsilon * (1 - 2 * alpha)))
-    lost = 8 * float_info.epsilon * (1 + top)  # by rounding: for a small epsilon the terms nearly cancel
+    lost = (
+        8 * float_info.epsilon * (1 + top)
+    )  # by rounding: for a small epsilon the terms nearly cancel
     exact = top - epsilon - log1p(exp(-epsilon))
     return min(epsilon, (exact + lost) / (alpha - 1) * (1 + ROUNDING))
 

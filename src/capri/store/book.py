@@ -12,6 +12,7 @@ been read whole has no source over the budget of its population.
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from decimal import ROUND_CEILING, Context, Decimal
 from functools import cached_property
 from math import inf
 from typing import Any
@@ -137,6 +138,10 @@ class Book:
         """The period of now. A clock that was set back does not open an old one again."""
         return population.period_at(max(now, self.at))
 
+    def released_by(self, source: str) -> set[int]:
+        """Epochs of a source whose release was noted."""
+        return {epoch for part in self.released.parts for who, epoch, _ in part if who == source}
+
     # -- filters ----------------------------------------------------------------------------------
 
     def charges(self, population: Population, period: str) -> list[tuple[Charge, int]]:
@@ -163,10 +168,11 @@ class Book:
         if not population.filter.admits(charges):
             spent = population.filter.spent(charges[:-1])
             budget, when = population.budget, f" in {period}" if period else ""
+            held = at_most(spent.epsilon)
             raise BudgetError(
                 f"population {population.name!r} is promised epsilon {budget.epsilon:g} and delta "
                 f"{budget.delta:g}{when}, and {len(others)} sources hold epsilon "
-                f"{spent.epsilon:.4g} of it: a further one of epsilon {wanted.charge.epsilon:g} "
+                f"{held} of it: a further one of epsilon {wanted.charge.epsilon:g} "
                 f"and delta {wanted.charge.delta:g} does not fit. Nothing was opened"
             )
         return wanted
@@ -226,6 +232,16 @@ class Book:
         if planned not in self.plans or plan_of(record) in self.released:
             raise StorageError(f"a release of source {record['source']} without a plan, or twice")
         self.released = self.released.plus(plan_of(record))
+
+
+def at_most(number: float) -> str:
+    """In four digits, rounded up; a part in 10^9 is forgiven, as a sum is.
+
+    >>> at_most(0.70001), at_most(0.1 + 0.2), at_most(3.0), at_most(1.00004e-6)
+    ('0.7001', '0.3', '3', '1.001e-06')
+    """
+    exact = Decimal(number) * (1 - Decimal(1) / 10**9)
+    return f"{float(Context(prec=4, rounding=ROUND_CEILING).plus(exact)):.4g}"
 
 
 def plan_of(record: dict[str, Any]) -> Plan:

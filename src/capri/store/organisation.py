@@ -27,7 +27,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from capri.errors import ConfigurationError, StorageError
 from capri.privacy.budget import Budget, UserId
-from capri.privacy.filters import Charge
+from capri.privacy.filters import Charge, best_order
 from capri.privacy.ledger import Spending
 from capri.store.book import Book, Entries, Held, Population
 from capri.store.rollback import (
@@ -188,7 +188,13 @@ class OrganisationLedger:
         book = before.branch() if rows[1:] else before
         for generation, digest, kind, record in rows[1:]:
             at = _chained(at, generation, digest, kind, record)
-            book.read(kind, self.repository.codec.unpack(record)[0])
+            told = self.repository.codec.unpack(record)[0]
+            if told.get("by", self.organisation) != self.organisation:
+                raise StorageError(
+                    f"entry {generation} of {where} is a promise by {told['by']!r}, and the ledger "
+                    f"says that it is of {self.organisation!r}: that was changed"
+                )
+            book.read(kind, told)
         if unit.counter()[1] != at.generation:
             raise StorageError(f"{where} was cut: its last entries are missing")
         return Known(book, at)
@@ -210,9 +216,11 @@ class OrganisationLedger:
 
         self.repository.database.check_process()
         known = self._known
-        self._know(self.repository.database.write(write))
+        found = self._know(self.repository.database.write(write))
         if self.repository.rollback_guard is not None:
             self.repository.note()
+        elif found.book.held != known.book.held and (file := self.repository.beside) is not None:
+            file.write(found.at)  # or an older copy would give the reservation away again
 
     def now(self) -> float:
         """Seconds since 1970, by the public clock."""
@@ -235,13 +243,16 @@ class OrganisationLedger:
         best for Gaussian noise by default. ``period``: None, "year", "month" or "day". What is
         there already in the same terms is left as it is; other terms are refused.
         """
+        if account == "mixed" and order is None and budget.delta > 0:
+            order = best_order(budget)  # an entry: other releases of this package keep to it
         new = Population(name=name, **asdict(budget), account=account, order=order, period=period)
 
         def build(book: Book, now: float) -> Entries:
             known = book.populations.get(name)
             if known not in (None, new):
                 raise ConfigurationError(f"population {name!r} was promised other terms: {known}")
-            return [] if known else [("population", {"population": asdict(new)})]
+            promised = {"by": self.organisation, "population": asdict(new)}
+            return [] if known else [("population", promised)]
 
         self.append(build)
 

@@ -160,10 +160,20 @@ def reserved(
         )
         held.hold()
         held.require(repository.epoch_values("number"))
+        if kind == "policy":  # readings of reports are noted beforehand, and release nothing
+            held.require_newest(lambda: _released(repository), repr(repository.database))
     except BaseException:
         repository.close()
         raise
     return held
+
+
+def _released(repository: Repository) -> list[int]:
+    """Epochs whose release was committed."""
+    with_release = zip(
+        repository.epoch_values("number"), repository.epoch_values("released"), strict=False
+    )
+    return [number for number, released in with_release if released is not None]
 
 
 # -- stores --------------------------------------------------------------------------------------

@@ -15,6 +15,8 @@ from capri.store.organisation import OrganisationLedger
 
 # The variable of the environment that the address of a ledger is taken from.
 LEDGER = "CAPRI_LEDGER"
+# And the place of its rollback guard, where a ledger is given by its address.
+LEDGER_GUARD = "CAPRI_LEDGER_GUARD"
 
 
 class Reservation:
@@ -53,11 +55,8 @@ class Reservation:
         if self.ledger.now() >= self._until:
             self._append(lambda book, now: self._held(book, now, 0))
 
-    def __deepcopy__(self, memo: object) -> "Reservation":
-        return self
-
     def __reduce__(self) -> tuple[type[None], tuple[()]]:
-        """A pickle reserves nothing: whoever goes on with it reserves anew."""
+        """A copy or pickle reserves nothing: whoever goes on with it reserves anew."""
         return type(None), ()
 
     def _append(self, build: Callable[[Book, float], Entries]) -> None:
@@ -164,6 +163,20 @@ class Reservation:
                 "opened"
             )
 
+    def require_newest(self, released: Callable[[], Iterable[int]], where: str) -> None:
+        """Refuse a store that lacks a release that the ledger has: it is an older copy.
+
+        A policy commits a release before the ledger is told. ``released`` reads its store after the
+        ledger was read, since another process may go on.
+        """
+        noted = self.ledger.look().released_by(self.source)
+        if gone := noted.difference(released()):
+            raise StorageError(
+                f"{where} is an older copy: {self.ledger!r} has its release of epoch {min(gone)}, "
+                "and the same data would be released again. Restore the newest copy, or begin a "
+                "new store with new users. Nothing was opened"
+            )
+
     def standing(self) -> dict[str, Any]:
         """What a certificate says of the population."""
         guarded = self.ledger.repository.rollback_guard is not None
@@ -205,7 +218,9 @@ def joined(
             "a policy under an organisation's ledger needs a store: what it has spent must outlive "
             "the process. Give store="
         )
-    opened = OrganisationLedger(ledger) if isinstance(ledger, str) else ledger
+    opened = ledger
+    if isinstance(opened, str):
+        opened = OrganisationLedger(opened, rollback_guard=os.environ.get(LEDGER_GUARD))
     opened.look().population(population)
     return Joined(opened, population)
 
