@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -109,7 +110,7 @@ def test_one_report_leaves_and_is_shown_to_the_byte(page: Browser, shelf: Runnin
     wait(page, "!document.getElementById('like').disabled")
 
 
-def test_the_shelf_learns_from_its_neighbours(page: Browser) -> None:
+def test_the_shelf_learns_from_its_neighbours(page: Browser, shelf: Running) -> None:
     """The estimate behind the map: by simulated taste far better than any book is."""
     page.run(f"readingList.invite({NEIGHBOURS})")
     wait(page, "readingList.state.epochs.length >= 4")
@@ -121,6 +122,11 @@ def test_the_shelf_learns_from_its_neighbours(page: Browser) -> None:
     assert epochs[0][1] / epochs[0][0] < 0.45
     assert readers >= 500
     assert happy / readers > 0.4
+    # What the next reader loads, as it comes over the wire.
+    headers = {"Accept-Encoding": "gzip"}
+    with urlopen(Request(f"{shelf.url}/v1/bundle", headers=headers)) as answer:
+        assert answer.headers["content-encoding"] == "gzip"
+        assert len(answer.read()) < 60_000
     wait(page, "document.querySelectorAll('#film [data-epoch]').length >= 2")
     assert page.run("document.querySelectorAll('#chart .dot').length") >= 3
     colours = page.run(
