@@ -12,7 +12,7 @@ import pytest
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted((DOCS / "tutorials").glob("*.md"))
 # What a shell has here already: the environment, and a folder to work in.
-THERE = re.compile(r"python3 -m venv|pip install|mkdir|jupyter")
+THERE = re.compile(r"python3 -m venv|pip install|mkdir")
 SERVED = r"""capri serve policy.toml >> log 2>&1 & echo $! > pid
 for _ in $(seq 300); do curl -sf http://127.0.0.1:8017/readyz > ready && break; sleep .1; done"""
 pytestmark = pytest.mark.slow  # a service is started twice, an arena played twice
