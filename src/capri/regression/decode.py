@@ -300,6 +300,8 @@ class Model:
         else:
             weights = estimate.weights if estimate.outside is None else estimate.outside
             found = self.prior.left_out(self.basis, rows, v, weights)
+            # It is in the residuals: their released mean square is the most that it may be.
+            found = np.minimum(found, estimate.noise_variance)
         return found if self.support is None else found + self.support.lack(rows)
 
 

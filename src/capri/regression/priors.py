@@ -25,7 +25,7 @@ _PRIOR_TO_FUNCTION = 2.0
 # How many times larger or smaller functions may be over the realised law than over the public one.
 _MOST_UNLIKE = 64.0
 # Mean squares that are expected of the constant and of the rest of a function, in half ranges of y.
-_CONSTANT, _REST = 0.3, 0.02
+_CONSTANT, _REST = 0.3, 0.06
 # Draws of plausible weights: many coordinates take long, and have many rows behind them.
 _DRAWS, _FEWER_DRAWS, _MANY = 32, 16, 100
 
