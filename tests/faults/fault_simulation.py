@@ -104,7 +104,8 @@ class Simulation:
         started = heard = time.monotonic()
         self._start(0)  # the store is made by one; the others come when it is there
         while self._coming.get(0) or self._armed.get(0):
-            self._hear(1.0)
+            if self._hear(1.0):  # one more has died on the way, or the store is there
+                heard = time.monotonic()
             assert time.monotonic() - heard < SILENCE, "the store is never there"
         for worker in range(1, self._driver.count):
             self._start(worker)
@@ -142,6 +143,7 @@ class Simulation:
         self._driver.stop()
         ended: set[int] = set()
         while len(ended) < self._driver.count:
+            self._mind_server()  # one that is still opening the store waits for it
             ended |= {each.worker for each in self._driver.answers(1.0) if each.dead}
             assert time.monotonic() < give_up, "a worker does not end"
 
@@ -155,13 +157,16 @@ class Simulation:
         if kind in EVERY:
             self._at(float(self._rng.exponential(EVERY[kind])), kind, None)
 
-    def _hear(self, patience: float) -> None:
+    def _hear(self, patience: float) -> bool:
+        """Whether there was a word from any worker."""
         self._mind_server()
-        for each in self._driver.answers(patience):
+        answers = self._driver.answers(patience)
+        for each in answers:
             if each.dead:
                 self._on_death(each.worker, each.point)
             elif each.request in self._sent:
                 self._answered(each.request, each.answer)
+        return bool(answers)
 
     # -- clients and the network ------------------------------------------------------------------
 

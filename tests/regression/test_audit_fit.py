@@ -47,6 +47,7 @@ def test_honest_fit_passes_and_wastes_little() -> None:
     assert abs(release.high.mean() + release.low.mean()) < 5 * sqrt(2 / 1000)
 
 
+@pytest.mark.slow
 def test_honest_stages_pass_and_waste_little() -> None:
     """Counts and two stages of one table. Both worlds are 94 % of the claim apart at least."""
     result = audited(1000, "stages")

@@ -10,6 +10,7 @@ import pytest
 
 from capri import Capri, ContextSampler
 from capri.arrays import FloatArray
+from capri.errors import StorageError
 from capri.joint.planner import PlannerProcess, PlanRequest, planned
 from capri.streams import Streams
 from stored_policies import CONTEXTS, context, learning, policy
@@ -50,6 +51,21 @@ def test_a_plan_is_the_same_wherever_it_is_made(tmp_path: Path) -> None:
     # What came back belongs to this process.
     assert there.learning.learner.problem is run.problem
     planner.close()
+    run.close()
+
+
+def test_a_planner_that_was_stopped_makes_no_plan_any_more(tmp_path: Path) -> None:
+    """Whoever closes a policy stops it perhaps just before its process is there: nobody waits."""
+    run = policy(f"sqlite:///{tmp_path}/store.db", first_epoch=10)
+    assert run._engine is not None
+    planner = PlannerProcess()
+    planner.apart = True
+    planner.stop()
+    with pytest.raises(StorageError, match="was closed while it planned"):
+        planner.make(
+            run._engine.state.learning.branch(), PlanRequest(plan=(2, 10)), 1, Streams(None)
+        )
+    assert planner._process is None
     run.close()
 
 

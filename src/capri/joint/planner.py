@@ -211,6 +211,8 @@ class PlannerProcess:
                     env=os.environ | limits | {"PYTHONPATH": os.pathsep.join(paths)},
                     start_new_session=True,  # an interrupt at the terminal is for the policy
                 )
+            if self._stopped:  # while it was started
+                self._process.kill()
         return self._pipe
 
     def stop(self) -> None:
