@@ -153,10 +153,10 @@ class Figures:
 
     def epochs(self) -> Any:
         """One record for each closed epoch, with the time at which it was due."""
-        dates = getattr(self._policy, "dates", {})
+        records = self._policy.epochs
+        dates = getattr(self._policy, "dates", {})  # later: what is released is dated
         return [
-            json_values({**record.to_dict(), "date": dates.get(record.epoch)})
-            for record in self._policy.epochs
+            json_values({**record.to_dict(), "date": dates.get(record.epoch)}) for record in records
         ]
 
     def estimate(self) -> Any:
