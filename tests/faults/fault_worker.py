@@ -93,8 +93,10 @@ def answered(decision: capri.Decision) -> dict[str, Any]:
 
 
 def published(policy: capri.Capri) -> dict[int, Any]:
-    """What a reader learns from each release, as JSON has it."""
-    return by_epoch([record.to_dict() for record in policy.epochs])
+    """What is public of every closed epoch, its date among it: it must never change."""
+    records = policy.epochs
+    dates = policy.dates
+    return by_epoch([record.to_dict() | {"date": dates[record.epoch]} for record in records])
 
 
 def by_epoch(records: list[dict[str, Any]]) -> dict[int, Any]:
