@@ -236,10 +236,7 @@ class PrivateKernelRidge(
         if options.budget is None:
             raise ConfigurationError("reports need a finite epsilon")
         if options.place != (None, None):
-            raise ConfigurationError(
-                "an organisation's ledger cannot count reports under a plan: leave ledger and "
-                "population out, or use capri.LocalCapri"
-            )
+            raise ConfigurationError("a ledger cannot count reports here: use capri.LocalCapri")
         if options.from_data:
             raise ConfigurationError("reports need y_bounds, and X_bounds or public_X")
         if noise_scale is None:
