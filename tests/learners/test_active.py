@@ -73,8 +73,7 @@ def run(
         "simulation_seed": seed,
     }
     policy = make_policy(environment, KERNELS[kernel], **(settings | changes))
-    learner = learner_of(policy)
-    pairs = learner.problem.actions.pairs(environment.contexts)
+    pairs = policy.problem.actions.pairs(environment.contexts)
     rows, truly_best = np.arange(contexts), environment.means.argmax(axis=1)
     worst, lost = 0.0, False
     while policy.remaining:
@@ -82,7 +81,7 @@ def run(
         decisions = policy.act_many(environment.contexts[context])
         policy.update_many(decisions, environment.rewards(rng, context, decisions.action_index))
         policy.close_epoch()
-        gap, width = learner.difference_test().compare(pairs)
+        gap, width = learner_of(policy).difference_test().compare(pairs)  # another after each epoch
         best = gap.argmin(axis=1)
         error = np.abs(gap - (environment.means[rows, best][:, None] - environment.means))
         assert (gap[rows, best] == 0).all()
