@@ -1,7 +1,8 @@
 """A real service as the worker of a simulation: `capri serve` behind a socket, and its clients.
 
-Calls become requests of :class:`capri.Client`, which asks again by itself where a service is gone
-for a moment; so nothing that was asked dies with a process. Changes of operators are sent once.
+Calls become requests of :class:`capri.Client`, which asks for decisions again by itself where a
+service is gone for a moment; so nothing that was asked dies with a process. Rewards are asked again
+by the simulation, and changes of operators are sent once.
 """
 
 import os
@@ -158,6 +159,9 @@ class HttpDriver(Driver):
         patience = {"timeout": ATTEMPT, "retries": RETRIES}
         if call["op"] in ("close", *CHANGES):
             patience = {"timeout": ONCE, "retries": 0}
+        elif call["op"] == "reward":
+            # The journal must know of each try: when the last one comes late, the first may count.
+            patience["retries"] = 0
         try:
             with capri.Client(self._url, self._key, **patience) as client:  # type: ignore[arg-type]
                 answer = _CALLS[call["op"]](client, call)
