@@ -1,4 +1,4 @@
-"""CAPRI on shipped data sets, beside what labels would teach: docs/howto/experiments.md.
+"""CAPRI on shipped data sets, beside what labels would teach: docs/howto/evaluate.md.
 
 Regret over that of uniform play, mean over seeds. A seed fixes the split into public and private
 rows, the users who come, and the policy. The last column is no bandit and not private: a supervised

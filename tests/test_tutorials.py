@@ -19,11 +19,11 @@ pytestmark = pytest.mark.slow  # a service is started twice, an arena played twi
 
 
 def typed(page: Path) -> str:
-    """The blocks of a page as one shell script; those of Python are one program."""
+    """The blocks of a page as one shell script; those of Python in one file."""
     text = page.read_text()
     program = "\n\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
     if page.name == "researcher.md":
-        place = (DOCS / "howto" / "experiments.md").read_text()
+        place = (DOCS / "howto" / "evaluate.md").read_text()
         (template,) = re.findall(r'```python\n("""A policy and an env.*?)```', place, re.DOTALL)
         Path("mine.py").write_text(template)
     lines, ran = [], False

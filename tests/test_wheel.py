@@ -102,7 +102,7 @@ except ImportError as problem:
 print(capri.__file__)
 """
     start = blocks("README.md")[0]
-    code = [start, *blocks("docs/howto/devices.md")[:3], checks]
+    code = [start, blocks("docs/howto/devices.md")[0], checks]
     (folder / "quickstart.py").write_text("\n".join(code))
     printed = run(programs / "python", "-I", "quickstart.py", cwd=folder)
     extras, problem, place = printed.splitlines()

@@ -73,7 +73,7 @@ class PrivacyLeakWarning(UserWarning):
 
 
 class KernelWarning(UserWarning):
-    """A kernel, basis, pool or bounds do not fit what is public: see docs/reference/warnings.md."""
+    """A kernel, basis, pool or bounds do not fit what is public: see docs/reference/glossary.md."""
 
 
 class MissingExtraError(CapriError, ImportError):

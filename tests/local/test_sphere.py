@@ -364,7 +364,7 @@ def test_stated_cost_is_the_logarithm_of_the_ratio() -> None:
 def test_a_forged_report_counts_as_many_honest_ones(dimension: int, told: list[float]) -> None:
     """As long as an honest one, and it points where its maker likes: ``1/c`` against a mean of 1.
 
-    The figures of docs/explanation/local.md. Seeds are tried until one points along the first axis.
+    The figures of docs/proofs/sphere.md. Seeds are tried until one points along the first axis.
     """
     found = [sphere(epsilon, dimension) for epsilon in (0.5, 1.0, 2.0, 4.0, 8.0)]
     assert [round(1 / each.shrinkage, 1) for each in found] == told

@@ -17,7 +17,7 @@ from capri.local.stores import MemoryStore
 from capri.local.tickets import SIZE, Tickets
 from capri.privacy.sphere import DIRECTION_UNITS, directions, sphere
 
-PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "local.md"
+PAGE = Path(__file__).parents[2] / "docs" / "proofs" / "sphere.md"
 ISSUER = Tickets(bytes(range(32)))
 
 
@@ -110,9 +110,7 @@ def test_a_decision_waits_for_its_ticket() -> None:
 
 def test_leverage_with_tickets_is_as_the_page_says() -> None:
     """The nearest of ``M/2`` directions of one token, times one over the shrinkage."""
-    rows = re.findall(
-        r"^  \| (\d+), with a ticket \| ([\d. |]+) \|$", PAGE.read_text(), re.MULTILINE
-    )
+    rows = re.findall(r"^\| (\d+), with a ticket \| ([\d. |]+) \|$", PAGE.read_text(), re.MULTILINE)
     assert [int(m) for m, _ in rows] == [2, 5, 10, 20, 50, 100, 200]
     for m, cells in rows:
         for epsilon, cell in zip((0.5, 1, 2, 4, 8), cells.split("|"), strict=True):

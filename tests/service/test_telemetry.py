@@ -19,7 +19,7 @@ from service_process import SOMEBODY, Running, service
 from waiting import eventually
 
 DEPLOY = Path(__file__).parents[2] / "examples" / "deploy"
-RUNBOOK = Path(__file__).parents[2] / "docs" / "howto" / "deploy.md"
+RUNBOOK = Path(__file__).parents[2] / "docs" / "howto" / "service.md"
 
 
 def samples(text: str) -> dict[str, dict[str, float]]:
@@ -208,13 +208,13 @@ def test_dashboard_and_rules_name_figures_that_there_are(names: set[str]) -> Non
 
 
 def test_every_alarm_is_in_the_runbook() -> None:
-    """Of the rules, of live counts, of releases, and the notices of docs/reference/warnings.md."""
+    """Of the rules, of live counts, of releases, and the notices of docs/reference/glossary.md."""
     text = RUNBOOK.read_text()
     rules = yaml.safe_load((DEPLOY / "alerts.yml").read_text())
     for group in rules["groups"]:
         for rule in group["rules"]:
             assert f"`{rule['alert']}`" in text
-            assert rule["annotations"]["runbook"].endswith("docs/howto/deploy.md#runbook")
+            assert rule["annotations"]["runbook"].endswith("docs/howto/service.md#runbook")
             assert rule["labels"]["severity"] in ("page", "ticket")
     source = Path(__file__).parents[2] / "src" / "capri" / "service"
     written = (source / "monitoring.py").read_text() + (source / "figures.py").read_text()

@@ -82,7 +82,7 @@ def backup(
     The copy is a store itself. It holds what users did and is not released
     yet, sealed as in the store: keep it as safe, and no longer than you
     promise to forget. Whoever goes on with an older copy releases data twice,
-    see docs/howto/deploy.md.
+    see docs/howto/service.md.
     """
     from capri.errors import ConfigurationError
 

@@ -363,7 +363,7 @@ class PublicFace(ABC):
 
     @property
     def notices(self) -> tuple[Notice, ...]:
-        """What does not fit, each kind once: kernel, basis, pool (docs/reference/warnings.md).
+        """What does not fit, each kind once: kernel, basis, pool (docs/reference/glossary.md).
 
         Known from the configuration, or since a release; the records say since which. Each was
         also a :class:`~capri.KernelWarning` when it came up. Nothing is played by them.

@@ -37,7 +37,7 @@ _UNSAID = ContextVar("unsaid", default=False)
 class Notice:
     """Something that does not fit, in words and in numbers.
 
-    ``kind`` names it, one row of docs/reference/warnings.md each. ``text`` says what was seen,
+    ``kind`` names it, one row of docs/reference/glossary.md each. ``text`` says what was seen,
     what it means and what to do. ``numbers`` are those of the text.
     """
 

@@ -90,7 +90,7 @@ KEYS: dict[str, dict[str, str]] = {
 }
 _TRUTH = {"true": True, "false": False, "yes": True, "no": False}
 # The wait where nobody says how late rewards come. In decisions, so that what it costs is known:
-# about 2,000 rounds of uniform play, once (docs/howto/rewards.md). What a shorter one loses is
+# about 2,000 rounds of uniform play, once (docs/howto/contexts.md). What a shorter one loses is
 # lost for good, at every decision.
 USUAL_WAIT = 2000
 UNITS = {unit[0]: unit for unit in ("seconds", "minutes", "hours", "days", "weeks")}

@@ -15,7 +15,7 @@ from capri_lab.experiments.contract import contract
 from capri_lab.own import load
 from capri_lab.report import read_report
 
-PAGE = Path(__file__).parents[3] / "docs" / "howto" / "experiments.md"
+PAGE = Path(__file__).parents[3] / "docs" / "howto" / "evaluate.md"
 (TEMPLATES,) = [
     block
     for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)

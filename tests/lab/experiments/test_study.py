@@ -172,7 +172,7 @@ def test_what_cannot_fit_is_said_before_anything_is_played() -> None:
 
 
 def test_the_study_of_the_documents_runs(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[3] / "docs/howto/experiments.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs/howto/evaluate.md").read_text(encoding="utf-8")
     text, _ = re.findall(r"```toml\n(.*?)```", page, flags=re.DOTALL)
     text = text.replace("[1_000, 10_000]", "60").replace("seeds = 5", "seeds = 1")
     summary = run_study(study_from_text(text), tmp_path, backend=Here())

@@ -223,7 +223,7 @@ _NUMBERS = (
 def load_results(path: str | PathLike[str]) -> "pandas.DataFrame":
     """The results of a study, or of all studies in a folder, one row per cell.
 
-    ``docs/howto/experiments.md`` lists the columns. Nested values (``world``, ``player``,
+    ``docs/howto/evaluate.md`` lists the columns. Nested values (``world``, ``player``,
     ``epochs``, ``active``, ``certificate``) are JSON texts; the regret curve is two columns
     of lists.
     """

@@ -3,7 +3,7 @@
 Let somebody believe with probability ``p`` that a statement about one unit's data is true, know
 everything else, see everything that is published, and reason perfectly. Let ``P1`` and ``P0`` be
 the laws of what is seen if the statement is true, and if not. The proofs:
-docs/reference/certificate.md.
+docs/proofs/calibration.md.
 """
 
 from collections.abc import Sequence
