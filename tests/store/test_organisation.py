@@ -374,6 +374,54 @@ def test_an_older_copy_of_a_policy_is_refused_by_its_ledger(file: Path, tmp_path
     assert "release of epoch 1" in refused.stderr
 
 
+def test_a_source_gives_nothing_back(ledger: OrganisationLedger, url: str) -> None:
+    """What it held may have been spent."""
+    hold(ledger, "a")
+    for epsilon, delta in ((0.5, 1e-6), (1.0, 5e-7), (1.0, 0.0)):
+        less = Charge.of(Budget(epsilon, delta), gaussian=delta > 0, pure=True)
+        with pytest.raises(BudgetError, match=r"holds epsilon 1 .*instead"):
+            hold(ledger, "a", less)
+    entry = list(ledger.entries())[-1]
+    for change in ({"epsilon": 0.5}, {"mu": 0.01}, {"pure": 0.5}, {"pure": None}, {}):
+        book = ledger.look().branch()
+        with pytest.raises(StorageError, match=r"holds epsilon 1|gives back"):
+            book.read("source", entry | {"charge": entry["charge"] | change})
+    hold(ledger, "a", Charge.of(Budget(2.0, 1e-6), gaussian=True, pure=True))  # more is asked for
+    assert ledger.spent("patients").epsilon == 2.0
+
+
+def test_what_is_no_population_is_refused(ledger: OrganisationLedger) -> None:
+    for name in (5, None, "", " ", "p ", " p", "p\n", 101 * "p"):
+        with pytest.raises(ConfigurationError, match="a population needs a name"):
+            ledger.add_population(name, BUDGET)  # type: ignore[arg-type]
+    for budget in (None, 1.0, {"epsilon": 1.0}):
+        with pytest.raises(ConfigurationError, match="budget must be a capri"):
+            ledger.add_population("p", budget)  # type: ignore[arg-type]
+        with pytest.raises(ConfigurationError, match="budget must be a capri"):
+            ledger.add_population("p", budget, account="mixed")  # type: ignore[arg-type]
+    for period in (["year"], {}, "week", 2026):
+        with pytest.raises(ConfigurationError, match="period must be"):
+            ledger.add_population("p", BUDGET, period=period)  # type: ignore[arg-type]
+    for account in ("basic", "gaussian"):
+        with pytest.raises(ConfigurationError, match="order is of account 'mixed'"):
+            ledger.add_population("p", BUDGET, account=account, order=9)
+    assert kinds(ledger) == ["population"]
+
+
+def test_a_period_that_nobody_knows_is_refused(url: str) -> None:
+    now = datetime(2026, 6, 1, tzinfo=UTC)
+    with OrganisationLedger(url, organisation="Ada", clock=lambda: now) as ledger:
+        ledger.add_population("patients", BUDGET, period="year")
+        assert ledger.spent("patients").epsilon == ledger.spent("patients", "2026").epsilon == 0.0
+        for when in ("2031", "2026-06", "", 2026):
+            with pytest.raises(ConfigurationError, match=r"nothing was reserved.*no period yet"):
+                ledger.spent("patients", when)  # type: ignore[arg-type]
+        hold(ledger, "a")
+        with pytest.raises(ConfigurationError, match=r"in '2031'; it was in '2026'"):
+            ledger.spent_by("patients", "u", [], "2031")
+        assert ledger.spent("patients", "2026").epsilon == 1.0
+
+
 def test_another_name_of_the_organisation_is_found(file: Path) -> None:
     """The name is no entry, and every promise says by whom it is."""
     with sqlite3.connect(file) as connection:
@@ -502,6 +550,17 @@ def test_a_service_takes_the_ledger_from_the_environment(
         monkeypatch.delenv("CAPRI_LEDGER")
         with pytest.raises(BudgetError, match="CAPRI_LEDGER"):
             Capri.open(place)
+
+
+def test_a_ledger_without_a_population_is_exported_with_its_digest(
+    url: str, tmp_path: Path
+) -> None:
+    target = tmp_path / "entries.json"
+    with OrganisationLedger(url, organisation="Ada") as ledger:
+        at = ledger.known().at
+    command("ledger", "export", url, str(target))
+    told = json.loads(target.read_text())
+    assert (told["generation"], told["digest"], told["entries"]) == (0, at.digest, [])
 
 
 def test_the_commands_promise_show_check_and_export(url: str, tmp_path: Path) -> None:

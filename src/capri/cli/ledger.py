@@ -112,12 +112,15 @@ def export(
     from capri.files import to_json, write_atomically
 
     with _looked_at(url) as found:
-        populations = [found.standing(name) for name in sorted(found.look().populations)]
-        entries = list(found.entries())
+        book, at = found.known()
+        populations = [found.standing(name) for name in sorted(book.populations)]
+        entries = list(found.entries())[: at.generation]
         content = {
             "schema": "urn:capri:ledger:1",
             "organisation": found.organisation,
             "ledger": found.id,
+            "generation": at.generation,
+            "digest": at.digest,
             "populations": populations,
             "entries": entries,
         }

@@ -105,6 +105,8 @@ def filter_of(account: str, budget: Budget, order: int | None = None) -> Filter:
     """The filter of an account with this budget; ``order``: of "mixed"."""
     if account not in ACCOUNTS:
         raise ConfigurationError(f"account must be one of {', '.join(ACCOUNTS)}, got {account!r}")
+    if order is not None and account != "mixed":
+        raise ConfigurationError(f"order is of account 'mixed', and {account!r} has none")
     if account == "basic":
         return _basic(budget)
     if budget.delta == 0:

@@ -10,7 +10,7 @@ been read whole has no source over the budget of its population.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, astuple, dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_CEILING, Context, Decimal
 from functools import cached_property
@@ -44,9 +44,13 @@ class Population:
     period: str | None = None
 
     def __post_init__(self) -> None:
-        if not self.name or len(self.name) > 100 or not self.name.isprintable():
-            raise ConfigurationError("a population needs a name of 1 to 100 printable characters")
-        if self.period not in PERIODS:
+        named = isinstance(self.name, str) and self.name.isprintable() and self.name.strip()
+        if not named or len(self.name) > 100 or self.name != named:
+            raise ConfigurationError(
+                "a population needs a name of 1 to 100 printable characters without blanks around "
+                f"it, got {self.name!r}"
+            )
+        if self.period not in tuple(PERIODS):
             raise ConfigurationError(
                 f"period must be 'year', 'month', 'day' or None, got {self.period!r}"
             )
@@ -85,6 +89,13 @@ class Held:
 
     charge: Charge
     coordinates: int = 0
+
+    def and_more(self, other: "Held") -> "Held":
+        """The larger of every part: what is held is never given back."""
+        both = zip(astuple(self.charge), astuple(other.charge), strict=True)
+        most = [max((part for part in each if part is not None), default=None) for each in both]
+        charge = Charge(**dict(zip(asdict(self.charge), most, strict=True)))  # type: ignore[arg-type]
+        return Held(charge, max(self.coordinates, other.coordinates))
 
 
 @dataclass(frozen=True)
@@ -161,7 +172,13 @@ class Book:
         others = dict(self.held.get((population.name, period), {}))
         before = others.pop(source, None)
         if before is not None:
-            wanted = Held(wanted.charge, max(wanted.coordinates, before.coordinates))
+            asked, wanted = wanted.charge, before.and_more(wanted)
+            if (asked.epsilon, asked.delta) != (wanted.charge.epsilon, wanted.charge.delta):
+                raise BudgetError(
+                    f"source {source} holds epsilon {before.charge.epsilon:g} and delta "
+                    f"{before.charge.delta:g}, which may be spent: it cannot hold epsilon "
+                    f"{asked.epsilon:g} and delta {asked.delta:g} instead. Nothing was opened"
+                )
             if wanted == before:
                 return None
         charges = [(each.charge, each.coordinates) for each in (*others.values(), wanted)]
@@ -216,7 +233,8 @@ class Book:
         known = {"population": population.name, "what": record["what"]}
         if self.sources.setdefault(source, known)["population"] != population.name:
             raise StorageError(f"source {source} is in two populations")
-        self.admit(population, record["period"], source, held)
+        if self.admit(population, record["period"], source, held) != held:
+            raise StorageError(f"source {source} gives back what it holds, or holds it twice")
         key = population.name, record["period"]
         self.held[key] = {**self.held.get(key, {}), source: held}
 

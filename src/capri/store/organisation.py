@@ -243,6 +243,8 @@ class OrganisationLedger:
         best for Gaussian noise by default. ``period``: None, "year", "month" or "day". What is
         there already in the same terms is left as it is; other terms are refused.
         """
+        if not isinstance(budget, Budget):
+            raise ConfigurationError(f"budget must be a capri.Budget, got {type(budget).__name__}")
         if account == "mixed" and order is None and budget.delta > 0:
             order = best_order(budget)  # an entry: other releases of this package keep to it
         new = Population(name=name, **asdict(budget), account=account, order=order, period=period)
@@ -263,8 +265,18 @@ class OrganisationLedger:
         """
         book = self.look()
         found = book.population(population)
-        when = book.period(found, self.now()) if period is None else period
-        return book.spent(found, when)
+        return book.spent(found, self._period(book, found, period))
+
+    def _period(self, book: Book, population: Population, period: str | None) -> str:
+        """One in which something is reserved; by default that of now."""
+        now = book.period(population, self.now())
+        known = sorted(when for name, when in book.held if name == population.name)
+        if period not in (None, now, *known):
+            raise ConfigurationError(
+                f"nothing was reserved for population {population.name!r} in {period!r}; it was in "
+                f"{', '.join(map(repr, known)) or 'no period yet'}"
+            )
+        return now if period is None else period
 
     def spent_by(
         self, population: str, user: UserId, policies: Iterable[Any], period: str | None = None
@@ -276,7 +288,7 @@ class OrganisationLedger:
         """
         book = self.look()
         found = book.population(population)
-        when = book.period(found, self.now()) if period is None else period
+        when = self._period(book, found, period)
         own = {
             policy.ledger.reservation.source: policy.ledger.spent_by(user) for policy in policies
         }
