@@ -29,11 +29,13 @@ from capri.joint.policy import Capri
 from capri.joint.release import Releases, SettledSum
 from capri.joint.rewards import Rewards
 from capri.learners import paper
+from capri.privacy import gate
 from capri.privacy.gate import Gate
 from capri.privacy.histogram import HistogramLayout
-from capri.privacy.layout import MECHANISMS, Norm
+from capri.privacy.layout import MECHANISMS, Layout, Norm
 from capri.privacy.ledger import Ledger
 from capri.privacy.noise import NoiseSource, SecureNoise
+from capri.privacy.pairs import CountLayout, PairLayout
 from capri.privacy.products import ProductLayout
 from capri.privacy.vector import VectorLayout, vector_layout
 from capri.store.memory import MemoryRepository
@@ -146,6 +148,53 @@ def sum_carried_into_the_next_epoch(patch: Patch) -> None:
         self._sums[number] = replace(settled, total=total), ready
 
     patch.setattr(Releases, "settle", settle)
+
+
+@above("twice")
+def visits_that_told_of_contexts_learnt_from_too(patch: Patch) -> None:
+    """Rows of an epoch about contexts alone are encoded again in the next; nothing reserves it."""
+    honest = release.settled_sum
+    kept: list[EpochPart] = []
+
+    def settled_sum(
+        plan: Any, segments: Any, starts: Any, problem: Any, parts: Any, **how: Any
+    ) -> SettledSum:
+        own = list(parts)
+        found = honest(plan, segments, starts, problem, own, **how)
+        again = honest(plan, [plan.opening], [0], problem, kept, **how)
+        kept[:] = own if isinstance(plan.layout, PairLayout) else []
+        return replace(found, total=found.total + again.total)
+
+    patch.setattr(release, "settled_sum", settled_sum)
+
+
+@above("marginals", planned=True)
+def cells_calibrated_for_one_column(patch: Patch) -> None:
+    """The diameter of one column's cells is taken for that of all."""
+    honest = CountLayout.diameter_squared.fget
+    assert honest is not None
+    patch.setattr(
+        CountLayout,
+        "diameter_squared",
+        property(lambda layout: honest(replace(layout, cells=layout.cells[:1]))),
+    )
+
+
+@above("dependence")
+def products_of_scores_not_cut(patch: Patch) -> None:
+    """Rows of scores are as long as they are."""
+    honest = PairLayout.total
+
+    def total(self: PairLayout, features: Any, values: Any, **how: Any) -> Any:
+        one, other = np.triu_indices(self.scores, 1)
+        uncut = np.rint(self._units * features / how["clip_norm"]).astype(np.int64)
+        return (
+            (uncut[:, one] * uncut[:, other]).sum(axis=0)
+            if len(features)
+            else honest(self, features, values, **how)
+        )
+
+    patch.setattr(PairLayout, "total", total)
 
 
 def noted_rewards(patch: Patch, status: RewardStatus) -> dict[int, list[tuple[int, float]]]:
@@ -677,6 +726,28 @@ def noise_over_root_two(patch: Patch) -> None:
 def no_noise(patch: Patch) -> None:
     """The sum leaves as it is."""
     patch.setattr(SecureNoise, "add", lambda self, values, *law: values)
+
+
+def noiseless(patch: Patch, kind: type[Layout]) -> None:
+    """What has messages of this kind leaves as it is."""
+    honest = gate.noised
+
+    def noised(total: Any, layout: Layout, *how: Any) -> Any:
+        return total if isinstance(layout, kind) else honest(total, layout, *how)
+
+    patch.setattr(gate, "noised", noised)
+
+
+@below("marginals", 100)
+def marginals_without_noise(patch: Patch) -> None:
+    """Counts of cells are thought to be harmless."""
+    noiseless(patch, CountLayout)
+
+
+@below("dependence", 100)
+def dependence_without_noise(patch: Patch) -> None:
+    """Correlations are thought to be harmless."""
+    noiseless(patch, PairLayout)
 
 
 class ReusedNoise(NoiseSource):

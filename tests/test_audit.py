@@ -79,6 +79,7 @@ def target(**changes: Any) -> capri.Capri:
     return capri.Capri(**(settings | (changes if "preset" in changes else options | changes)))
 
 
+SLOW = [pytest.mark.slow]
 FOUR = {"actions": np.linspace(0, 1, 4)[:, None]}
 ARMS = {"kernel": "auto", "actions": 12}
 
@@ -267,7 +268,7 @@ def test_an_auditor_that_others_wrote_comes_to_the_same_verdict(share: float, pa
 @pytest.mark.parametrize(
     "name",
     [
-        name if name == "no_noise" else pytest.param(name, marks=pytest.mark.slow)
+        pytest.param(name, marks=[] if name.endswith(("no_noise", "without_noise")) else SLOW)
         for name, (_, _, runs) in BELOW.items()
         if runs < 1_000
     ],

@@ -108,3 +108,12 @@ _PURE += ("auto, late and missing", "changes, late", "many unrelated arms", "lim
 _PURE += ("crowd", "crowd, auto, late", "crowd, named", "crowd, arms")
 _PURE += ("missing, as estimated, late, max", "told beforehand", "practical, users")
 POLICIES |= {f"pure, {name}": POLICIES[name] | {"budget": PURE} for name in _PURE}
+
+# Noise so small that blind shares are even: dependence is asked for, too.
+_PAIRS = POLICIES["crowd"] | {"first_epoch": 4}
+POLICIES["crowd, pairs"] = _PAIRS | {"budget": capri.Budget(epsilon=40.0, delta=1e-5)}
+POLICIES["crowd, pairs, pure, late"] = _PAIRS | {
+    "budget": capri.Budget(epsilon=60.0),
+    "reward_wait": 6,
+    "kernel": "auto",
+}

@@ -295,6 +295,36 @@ def take_quantiles_of_real_rows(patch: pytest.MonkeyPatch) -> None:
     _wrap(patch, Crowd, "_with_shares", leak)
 
 
+def score_by_ranks_of_real_rows(patch: pytest.MonkeyPatch) -> None:
+    """Normal scores are those of the ranks of those who came."""
+    noted = _note_contexts(patch)
+
+    def leak(honest: Any, crowd: Crowd) -> Any:
+        scores = honest.func(crowd)
+        share = (np.nan_to_num(noted[0][:, :1], posinf=0, neginf=0) < np.linspace(-1, 2, 17)).mean(
+            axis=0
+        )
+        return replace(scores, tables=scores.tables + share)
+
+    honest = vars(Crowd)["scores"]
+    patch.setattr(Crowd, "scores", property(lambda crowd: leak(honest, crowd)))
+
+
+def read_the_pool_before_its_release(patch: pytest.MonkeyPatch) -> None:
+    """What makes up the pool is the sum, and the noise is for others alone."""
+    sums: list[Any] = []
+
+    def note(honest: Any, settled: SettledSum, gate: Gate) -> Any:
+        sums.append(settled.plan.layout.numbers(settled.total))
+        return honest(settled, gate)
+
+    def leak(honest: Any, crowd: Crowd, release: Any, generator: Any) -> Any:
+        return honest(crowd, replace(release, vector=sums[-1]), generator)
+
+    _wrap(patch, SettledSum, "release", note)
+    _wrap(patch, Crowd, "after", leak)
+
+
 # The policy that has the leak, and the public thing that gives it away.
 MUTANTS: list[tuple[Plant, str, str]] = [
     (refuse_contexts, "paper", "error"),
@@ -317,6 +347,8 @@ MUTANTS: list[tuple[Plant, str, str]] = [
     (make_up_rows_from_real_ones, "crowd", "explained | ledger"),
     (count_cells_without_noise, "crowd", "explained | ledger"),
     (take_quantiles_of_real_rows, "crowd", "explained | ledger"),
+    (score_by_ranks_of_real_rows, "crowd, pairs", "plan"),
+    (read_the_pool_before_its_release, "crowd", "explained | ledger"),
 ]
 
 

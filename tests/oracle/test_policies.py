@@ -5,6 +5,7 @@ that others could see is compared byte for byte. A difference is a leak around t
 noise out of the way there is no other explanation.
 """
 
+import json
 from math import inf
 from pathlib import Path
 
@@ -59,7 +60,7 @@ def test_a_change_tells_nothing(name: str, tmp_path: Path, monkeypatch: pytest.M
         "late, sum",
         "late, paper, local",
         "limits",
-        "crowd",
+        "crowd, pairs",
         "pure, auto, late and missing",
     ],
 )
@@ -92,6 +93,17 @@ def test_any_two_worlds_look_alike(first: World, second: World, tmp_path: Path) 
 def test_any_two_worlds_of_sets_look_alike(first: World, second: World, tmp_path: Path) -> None:
     """Users come with sets of available actions: what is in them is theirs."""
     assert_same(public(first, "limits", tmp_path), public(second, "limits", tmp_path))
+
+
+@pytest.mark.parametrize("name", ["crowd, pairs", "crowd, pairs, pure, late"])
+def test_premise_blind_crowds_tell_of_dependence(name: str, tmp_path: Path) -> None:
+    """Else the scores of the last step would never be compared."""
+    steps = [
+        json.loads(said)["who comes"]["step"]
+        for kind, said in public(wild_world(1), name, tmp_path)
+        if kind == "explained"
+    ]
+    assert {"dependence", "over"} <= {*steps}
 
 
 def test_premise_worlds_differ_and_noise_counts(tmp_path: Path) -> None:

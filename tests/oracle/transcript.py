@@ -13,7 +13,7 @@ import numpy as np
 
 import capri
 from builders import CONTEXTS
-from capri.epoch.storage import read_policy_file
+from capri.epoch.storage import plan_digest, read_policy_file
 from oracle.worlds import SHARED, VISITS, World
 
 # Visits by batch; epochs of 8, 16 and more begin within and between them. A batch of one is `act`.
@@ -91,8 +91,11 @@ def face(policy: Any, questions: np.ndarray) -> Transcript:
 
 
 def explained(policy: Any) -> str | None:
-    """What it believes; the paper's algorithm has no belief."""
-    return json.dumps(policy.explain().to_dict()) if policy.preset == "practical" else None
+    """What it believes, also of who comes; the paper's algorithm has no belief."""
+    if policy.preset != "practical":
+        return None
+    who = policy.crowd().to_dict() if hasattr(policy, "crowd") else {}
+    return json.dumps(policy.explain().to_dict() | {"who comes": who})
 
 
 def account(policy: capri.Capri) -> Transcript:
@@ -154,6 +157,7 @@ def played(
             _answer(policy, world, decisions, batch)
             transcript += account(policy)
             transcript += face(policy, questions)
+            transcript.append(("plan", policy.playing and plan_digest(policy.playing[0])))
             if batch == len(BATCHES) // 2:
                 transcript.append(("certificate", certified(policy)))
             if batch == restart_after:

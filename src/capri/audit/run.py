@@ -12,6 +12,7 @@ from math import sqrt
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.spatial.distance import cdist
 
 from capri.arrays import FloatArray
 from capri.audit.attacker import Reader, Visit, outside
@@ -20,7 +21,9 @@ from capri.epoch.decisions import Decision, Decisions
 from capri.epoch.plan import unsaid
 from capri.errors import CapriError
 from capri.privacy.budget import PrivacyModel
+from capri.privacy.layout import Norm
 from capri.privacy.ledger import ReleaseEvent
+from capri.spaces import ContextPool
 
 if TYPE_CHECKING:
     from capri.joint.policy import Capri
@@ -41,21 +44,20 @@ _MANY = {
 class RehearsedStage:
     """Where every run begins: a late epoch of a simulation, planned, and nobody has come yet."""
 
-    def __init__(self, policy: "Capri", *, rehearsed: bool = True, **changes: Any) -> None:
+    def __init__(self, policy: "Capri", *, rehearsed: int = _EPOCHS, **changes: Any) -> None:
         with unsaid():  # made-up users, made-up rewards
             self._simulation = policy.again(simulation_seed=0, **changes)
             self.problem = self._simulation.problem
-            if rehearsed:
-                self._rehearse()
+            self._rehearse(rehearsed)
         self.reader = Reader(self._simulation.plan(), self.problem)
         generator = np.random.default_rng(0)
         self.rows, _ = self.problem.contexts.support(generator, _SUPPORT)
         self.bystander = Visit(self.rows[0], self.problem.scale.at(0.25))
 
-    def _rehearse(self) -> None:
+    def _rehearse(self, epochs: int) -> None:
         """Epochs of users whose rewards are a wave and noise, as long as two more will follow."""
         simulation, generator, decided = self._simulation, np.random.default_rng(1), 0
-        for _ in range(_EPOCHS):
+        for _ in range(epochs):
             length = simulation.plan().length  # opened, so that nothing changes it any more
             most = simulation.horizon or _DECISIONS
             if decided + 4 * length > most:
@@ -109,6 +111,20 @@ class RehearsedStage:
         ]
         context, _, reward = max(found, key=lambda each: each[1])
         return Visit(context, missing), Visit(context, reward)
+
+    def apart(self) -> tuple[Visit, Visit]:
+        """Corners of public ranges whose messages lie farthest apart, of some; and far rewards."""
+        pool, actions = self.problem.contexts, self.problem.actions
+        assert isinstance(pool, ContextPool)
+        assert pool.ranges is not None
+        sides = np.random.default_rng(0).integers(0, 2, (_SUPPORT, len(pool.ranges)))
+        low, high = pool.ranges.T
+        corners = np.where(sides, high, low)
+        shares = self.reader.shares(actions.chosen(corners, np.zeros(_SUPPORT, dtype=int)), 0.0)
+        length = "cityblock" if self.reader.norm is Norm.L1 else "euclidean"
+        one, other = np.unravel_index(cdist(shares, shares, length).argmax(), (_SUPPORT,) * 2)
+        below, above = self.rewards
+        return Visit(corners[one], below), Visit(corners[other], above)
 
 
 class _Over(Exception):  # noqa: N818 - an end, not an error

@@ -39,7 +39,7 @@ from capri.epoch.rewards import AS_ESTIMATED
 from capri.errors import ConfigurationError
 from capri.joint.policy import Capri
 from capri.privacy.layout import MECHANISMS, Norm
-from capri.spaces import FixedActions
+from capri.spaces import ContextPool, FixedActions
 
 # Runs of the main attack for one of a further policy's.
 _ALSO = 4
@@ -165,6 +165,25 @@ def _limited(policy: Capri) -> dict[str, Any]:
     return {"contributions_per_user": total, "contributions_per_epoch": most}
 
 
+def _unknown(policy: Capri, rehearsed: int) -> dict[str, Any]:
+    """Nothing is public but ranges: the policy's own, or two columns where rows are public."""
+    changes = _ALONE | {"rehearsed": rehearsed}
+    if not policy.crowd().columns:
+        pool = ContextPool.from_ranges([(0.0, 1.0)] * 2)
+        changes |= {"contexts": pool, "actions": [[0.0]], "kernel": "auto", "learn_crowd": True}
+        changes |= {"limits": None, "prior": None, "horizon": None}
+    return changes
+
+
+def _marginals(policy: Capri) -> dict[str, Any]:
+    return _unknown(policy, 0)
+
+
+def _dependence(policy: Capri) -> dict[str, Any]:
+    """Made-up users are spread evenly: no column is looked at more closely in between."""
+    return _unknown(policy, 1)
+
+
 def _nowhere(stage: RehearsedStage) -> Worlds:
     served = stage.absence(None)[1]
     return Visit(np.full_like(served.context, np.nan), served.reward), served
@@ -238,8 +257,15 @@ SCENARIOS = {
     ),
     # two rewards while another system decides, with the largest weight
     "shadow": Setup(1, Shadow, worlds=_told(_RARE, _RARE), full=True),
+    # contexts alone, at either end of every column; and then as it is told how these go together
+    "marginals": Setup(1, changes=_marginals, worlds=RehearsedStage.apart, full=True, paper=False),
+    "dependence": Setup(
+        1, changes=_dependence, worlds=RehearsedStage.apart, full=True, paper=False
+    ),
+    # the last of them, and a reward that comes again when the first epoch plays that learns of any
+    "twice": Setup(20, Next, _dependence, RehearsedStage.apart, paper=False),
     # on a store, with a key that comes again and a process that ends in between
-    "store": Setup(20, Stored, lambda policy: _ALONE | {"rehearsed": False}),
+    "store": Setup(20, Stored, lambda policy: _ALONE | {"rehearsed": 0}),
     # saved and loaded in between, with both copies going on
     "restart": Setup(100, Restart),
     # releases subtracted from those of another epoch or process, in case noise repeats
