@@ -183,6 +183,31 @@ def test_init_writes_a_file_that_serves(file: Path) -> None:
     assert "is there already" in again.output
 
 
+def test_init_from_columns_writes_a_file_that_learns_who_comes(file: Path) -> None:
+    """The common case: nothing is public but ranges and levels."""
+    output = file.parent / "new.toml"
+    command = ["init", "--actions", "mail,call", "--output", str(output), "--columns"]
+    told = "age = 18:98, plan=free|pro,member"
+    assert CliRunner().invoke(app, [*command, told]).exit_code == 0
+    policy = load_settings(output).policy(store=None)
+    assert [each.name for each in policy.crowd().columns] == ["age", "plan", "member"]
+    assert policy.crowd().step == "marginals"
+    for wrong, why in {
+        "": "one of the two",
+        "age=98:18": "'age'",
+        "age=0:inf": "'age' takes low:high",
+        "age=18": "'age' takes low:high",
+        "age=0:1,age=0:1": "age",
+        "plan=free|free": "plan",
+        ",": "name",
+    }.items():
+        refused = CliRunner().invoke(app, [*command[:4], str(output) + "x", "--columns", wrong])
+        assert (wrong, refused.exit_code) == (wrong, 2)
+        assert why in " ".join(refused.output.split())
+    both = ["init", str(file.parent / "public.csv"), *command[1:4], str(output) + "x"]
+    assert CliRunner().invoke(app, [*both, "--columns", told]).exit_code == 2
+
+
 def test_key_is_shown_once(tmp_path: Path) -> None:
     file = tmp_path / "policy.keys"
     made = CliRunner().invoke(app, ["key", "shop", "--roles", "decide,reward", "--file", str(file)])

@@ -95,7 +95,15 @@ def serve(
 
 
 def init(
-    rows: Annotated[str, typer.Argument(help="A CSV of public rows like those who will come.")],
+    rows: Annotated[
+        str | None, typer.Argument(help="A CSV of public rows like those who will come.")
+    ] = None,
+    columns: Annotated[
+        str,
+        option(
+            "Without a CSV: age=18:98,plan=free|pro,member for a range, levels, yes or no.", "C"
+        ),
+    ] = "",
     actions: Annotated[str, option("Names of the actions, with commas.", "NAMES")] = "a,b",
     output: Annotated[str, option("The file to write.", "PATH", "--output", "-o")] = "policy.toml",
     reward_wait: Annotated[
@@ -107,9 +115,9 @@ def init(
         option("What a reward that never comes counts as: 0 to 1, or as-estimated.", "VALUE"),
     ] = None,
 ) -> None:
-    """Write a commented policy file from a CSV of public rows.
+    """Write a commented policy file from --columns, or a CSV of public rows.
 
-    Every cell that is read here is published with the policy: no user's data.
+    Everything that is read here is published with the policy: no user's data.
     What is not given is asked for at a terminal; elsewhere rewards are waited
     for as long as 2,000 decisions take, and those that never come count as 0.
     """
@@ -130,7 +138,8 @@ def init(
         if missing is None
         else missing
     )
-    text = example_file(Path(rows), names, path.parent, wait=wait, missing=never)
+    sheet = None if rows is None else Path(rows)
+    text = example_file(sheet, names, path.parent, columns=columns, wait=wait, missing=never)
     path.write_text(text, encoding="utf-8")
     if reward_wait is None:
         said = f"{wait} decisions" if isinstance(wait, int) else wait

@@ -1,6 +1,6 @@
 """Public tables of a policy file: contexts, actions and limits, some of them in CSV files.
 
-``capri init`` writes a file with such tables from public rows.
+``capri init`` writes a file with such tables from public columns or rows.
 
 [limits]
 floor = { control = 0.05 }
@@ -322,7 +322,7 @@ def declared_cells(column: Column, cells: Sequence[str]) -> list[object]:
     return [finite_number(cell) for cell in cells]
 
 
-# -- ``capri init``: a commented file from a CSV of public rows ------------------------------------
+# -- ``capri init``: a commented file from public columns or rows ----------------------------------
 
 
 def wait_of(text: str) -> int | str:
@@ -359,37 +359,61 @@ def missing_of(text: str) -> float | str:
     return number
 
 
+def columns_of(text: str) -> list[Column]:
+    """Columns by what anybody may know of them: ranges, levels, or yes and no.
+
+    >>> [each.kind for each in columns_of("age = 18:98, plan = free|pro, member")]
+    ['numeric', 'categorical', 'boolean']
+    """
+    found: list[Column] = []
+    for part in text.split(","):
+        name, _, told = (each.strip() for each in part.partition("="))
+        low, high = (finite_number(each.strip()) for each in told.partition(":")[::2])
+        if low is not None and high is not None:
+            found.append(Numeric(name, low, high))
+        elif "|" in told:
+            found.append(Categorical(name, tuple(level.strip() for level in told.split("|"))))
+        elif told:
+            raise ConfigurationError(f"--columns: {name!r} takes low:high or a|b, got {told!r}")
+        else:
+            found.append(Boolean(name))
+    return list(Schema(tuple(found)).columns)
+
+
 def example_file(
-    sheet: Path,
+    sheet: Path | None,
     actions: Sequence[str],
     folder: Path,
     *,
+    columns: str = "",
     wait: int | str = USUAL_WAIT,
     missing: float | str = 0.0,
 ) -> str:
-    """The text of a policy file in a folder, for contexts like the rows of a sheet."""
+    """The text of a policy file in a folder, for contexts of these columns or like a sheet's."""
     if len(actions) < 2:
         raise ConfigurationError("actions must be at least two names, with commas between them")
-    columns = [
-        inferred(name, guessed_cells(cells))
-        for name, cells in read_csv(sheet).items()
-        if name != "weight"
-    ]
-    try:
-        where = sheet.resolve().relative_to(folder.resolve()).as_posix()
-    except ValueError:
-        where = sheet.resolve().as_posix()
+    if (sheet is None) == (not columns):
+        raise ConfigurationError("give --columns, or a CSV of public rows: one of the two")
+    if sheet is None:
+        told, where = columns_of(columns), "rows.csv"
+    else:
+        table = read_csv(sheet).items()
+        told = [inferred(name, guessed_cells(cells)) for name, cells in table if name != "weight"]
+        try:
+            where = sheet.resolve().relative_to(folder.resolve()).as_posix()
+        except ValueError:
+            where = sheet.resolve().as_posix()
     template = files("capri").joinpath("service", "policy.template.toml").read_text("utf-8")
     return template.format(
-        name=_said(sheet.stem),
-        sheet=_said(where),
+        name=_said("policy" if sheet is None else sheet.stem),
+        public=("# " if sheet is None else "") + f"public = {_said(where)}",
         actions=_said(list(actions)),
         first=_said(actions[0]),
         last=_said(actions[-1]),
-        rule=_rule(columns[0]),
+        rule=_rule(told[0]),
         wait=_said(wait),
         missing=_said(missing),
-        context="\n".join(_column(column) for column in columns),
+        context="\n".join(_column(column) for column in told),
     )
 
 
