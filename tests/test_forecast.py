@@ -552,3 +552,22 @@ def test_verdicts_rank_kernels_as_real_play_does() -> None:
         ratios[name] = expected.rows[0].ratio, real.ratio
     assert ratios["quickstart"][0] > ratios["auto"][0] + 0.005
     assert ratios["quickstart"][1] > ratios["auto"][1] + 0.003
+
+
+@pytest.mark.parametrize("horizon", [None, 3_000])
+def test_nothing_public_but_ranges_takes_its_time(horizon: int | None) -> None:
+    """Made-up people come; until it is known who they are, play is uniform."""
+    policy = capri.Capri(
+        actions=[[0.0], [1.0], [2.0]],
+        contexts=capri.ContextPool.from_ranges([(-1, 1), (0, 9)], size=32),
+        budget=capri.Budget(epsilon=1.0, delta=1e-5),
+        horizon=horizon,
+    )
+    asked = policy.plan().length
+    found = policy.forecast(horizons=[asked, 3_000], functions=2, compare=False, seed=30)
+    assert "made-up people" in found.contexts
+    assert next(each for each in found.epochs if each.epoch == 1).length == asked
+    early, late = found.rows
+    if horizon is None:  # else the first horizon is too short to ask anybody
+        assert early.ratio == pytest.approx(1.0, abs=0.15)
+    assert late.ratio < 0.95

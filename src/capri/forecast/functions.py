@@ -25,6 +25,7 @@ from capri.errors import ConfigurationError
 from capri.family import Candidates, family_of
 from capri.kernels import Auto, random_coefficients
 from capri.learners.belief import PRIOR_SECOND_MOMENT
+from capri.learners.crowd import Crowd
 from capri.learners.options import PracticalOptions
 from capri.learners.presets import Options
 from capri.spaces import ContextPool, Contexts, context_chunks
@@ -83,7 +84,15 @@ class RandomFunctions:
         sequence = np.random.SeedSequence([seed, FORECAST])
         generator = np.random.default_rng(sequence)
         self.problem, self.functions = problem, functions
-        self.pool, self.description = _pool(problem.contexts, problem.actions.count, generator)
+        asked = isinstance(options, PracticalOptions) and options.learn_crowd
+        crowd, count = Crowd.of(problem, None, asked=asked), problem.actions.count
+        if crowd.asks:
+            self.declared = problem.contexts
+            self.pool, found = _pool(crowd.imagined(generator), count, generator)
+            self.description = f"{found} made-up people, as nothing is public but ranges"
+        else:
+            self.pool, self.description = _pool(problem.contexts, count, generator)
+            self.declared = self.pool
         self.kinds = _checked_kinds(kinds, known=self.kernel_known)
         norm = options.norm_bound if isinstance(options, PracticalOptions) else None
         self._norm = norm or problem.reward_bound

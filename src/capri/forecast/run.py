@@ -69,6 +69,8 @@ def forecast(
     actions; there are none with ``kernel="auto"``. See :mod:`capri.forecast.functions`. Rewards are
     ``f`` plus uniform noise up to ``noise`` times the reward bound. A run without end is read off
     at all horizons; preset "paper", whose constants depend on the horizon, is played once for each.
+    Where nothing is public but ranges, made-up people come, who do not fill them evenly, and the
+    policy has to learn who they are; with a horizon of its own it, too, is played for each.
     A context sampler is stood for by 256 of its contexts, a pool beyond 131,072 pairs by as many of
     its contexts as have that many pairs.
 
@@ -85,9 +87,12 @@ def forecast(
     world = RandomFunctions(
         policy.problem, policy.options, float(noise), seed, functions=int(functions), kinds=kinds
     )
-    anytime = isinstance(policy.options, PracticalOptions)
+    practical = isinstance(policy.options, PracticalOptions)
+    # A horizon that is told says how long a curator may take to learn who comes.
+    told = getattr(policy, "horizon", None) is not None
+    anytime = practical and (world.declared is world.pool or not told)
     lengths = asked[-1:] if anytime else asked
-    comparison = _Comparison.of(world, budgets, asked[-1]) if compare and anytime else None
+    comparison = _Comparison.of(world, budgets, asked[-1]) if compare and practical else None
     played = len(budgets) * functions * sum(lengths)
     player = _Player(policy, world, progress, played + (comparison.all_rounds if comparison else 0))
     curves: dict[float, dict[int, list[float]]] = {epsilon: {} for epsilon in budgets}
@@ -159,7 +164,7 @@ class _Player:
         problem, seed = self._policy.problem, self._world.seed_of(number)
         with unsaid():
             fresh = self._policy.again(
-                prior=None, contexts=self._world.pool, simulation_seed=seed, **changes
+                prior=None, contexts=self._world.declared, simulation_seed=seed, **changes
             )
             users = _NewUsers(fresh, problem.scale, named=problem.limit is not None)
             result = simulate(users, environment, rounds, seed=seed, progress=self._show)

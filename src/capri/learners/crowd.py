@@ -103,6 +103,31 @@ class Crowd:
         shares = np.zeros((len(columns), max(each.cells for each in columns)))
         return cls(pool, "marginals", lengths, windows, shares, np.zeros(len(columns)))
 
+    def imagined(self, generator: np.random.Generator) -> ContextPool:
+        """People as they might be, for a rehearsal.
+
+        A bump in each column of numbers, uneven levels, and correlations by three factors.
+        """
+        shares, place = np.zeros_like(self.shares), np.arange(POINTS)
+        for own, column in zip(shares, self.columns, strict=True):
+            middle, width = generator.uniform([4.0, 1.0], [12.0, 4.0])
+            bump = np.exp(-(((place - middle) / width) ** 2) / 2)
+            own[: column.levels or POINTS] = (
+                generator.dirichlet(np.ones(column.levels)) if column.levels else bump / bump.sum()
+            )
+            if column.missing >= 0:
+                own[: column.cells] = *(0.9 * own[: column.cells - 1]), 0.1
+        known = replace(self, shares=shares)
+        loads = generator.standard_normal((known.scores.rank, 3))
+        loads /= np.sqrt((loads**2).sum(axis=1, keepdims=True) + 1)
+        pool = (
+            replace(known, correlations=loads @ loads.T + np.diag(1 - (loads**2).sum(axis=1)))
+            ._settled(generator)
+            .pool
+        )
+        assert pool is not None
+        return pool
+
     @cached_property
     def columns(self) -> tuple[CrowdColumn, ...]:
         """The columns that are asked about."""
