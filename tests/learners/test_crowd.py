@@ -126,6 +126,25 @@ def test_a_range_that_is_far_too_wide_is_looked_at_more_closely() -> None:
     assert -4 < column.low < 0 < column.high < 4
 
 
+@pytest.mark.parametrize("budget", [None, capri.Budget(epsilon=8.0, delta=1e-5)], ids=str)
+def test_visits_that_cannot_be_read_do_not_blur_the_others(budget: capri.Budget | None) -> None:
+    """Four of ten have a cell that is no number: shares are of the others, and a notice says so."""
+    honest, rng = correlated(11), np.random.default_rng(12)
+
+    def come(count: int) -> FloatArray:
+        rows: FloatArray = honest(count)
+        rows[rng.random(count) < 0.4, 2] = np.nan
+        return rows
+
+    asked = policy(FOUR, budget=budget)
+    with pytest.warns(capri.KernelWarning, match="unreadable: about (5|6|7)"):
+        met(asked, come)
+    one = asked.crowd().columns[0]
+    assert one.low == pytest.approx(-1.28, abs=0.35)
+    assert one.high == pytest.approx(1.28, abs=0.35)
+    assert asked.crowd().together[0].correlation == pytest.approx(0.8, abs=0.2)
+
+
 def test_records_with_levels_and_missing_cells() -> None:
     """Shares of levels and of missing cells; a level that nobody declared is common."""
     schema = [

@@ -48,6 +48,7 @@ _ROOM = 1.2
 _NARROW, _HELD, _ZOOMS = 3, 0.9, 3
 # A column with more than this in one cell does not vary.
 _CONSTANT = 0.97
+_READABLE = 0.3  # of visits, at least: with fewer, noise would be blown up
 # Levels of a column whose dependence is asked for.
 _LEVELS = 6
 
@@ -58,8 +59,8 @@ class Crowd:
 
     ``step``: "marginals", "zoom", "dependence", or "over". ``waiting``: the epoch that asks just
     now, 0 for none. ``users`` and ``epochs``: that told of their contexts. ``shares``: of the cells
-    of every column, in a window of its own; ``errors``: the deviation of one. ``lived``: whether
-    plans go by the ``pool`` already.
+    of every column, in a window of its own; ``errors``: the deviation of one. ``readable``: the
+    share of visits that had a cell in every column. ``lived``: whether plans go by the ``pool``.
     """
 
     declared: Contexts
@@ -72,6 +73,7 @@ class Crowd:
     users: int = 0
     epochs: int = 0
     zooms: int = 0
+    readable: float = 1.0
     correlations: FloatArray | None = None
     correlation_error: float = 0.0
     pool: ContextPool | None = None
@@ -276,21 +278,26 @@ class Crowd:
         assert isinstance(features, ColumnCells)
         windows, shares, errors = self.windows.copy(), self.shares.copy(), self.errors.copy()
         places = {column.start: place for place, column in enumerate(self.columns)}
-        noise, begin = layout.deviation("counts") / release.participants, 0
+        count, begin = release.participants, 0
+        noise = layout.deviation("counts") / count
+        readable = float(release.vector.sum()) / (count * features.rank)
+        least = 1 - 4 * noise * sqrt(len(release.vector)) / features.rank
+        readable = 1.0 if readable > least else max(readable, _READABLE)
         for (start, _, _), window in zip(features.places, features.windows, strict=True):
             place = places[int(start)]
             cells = self.columns[place].cells
-            seen = release.vector[begin : begin + cells] / release.participants
+            seen = release.vector[begin : begin + cells] / (readable * count)
             windows[place], shares[place] = window, 0.0
             shares[place, :cells], begin = on_simplex(seen), begin + cells
-            errors[place] = sqrt(noise**2 + 1 / (cells * release.participants))
-        return replace(self, windows=windows, shares=shares, errors=errors)
+            errors[place] = sqrt((noise / readable) ** 2 + 1 / (cells * readable * count))
+        known = min(readable, self.readable)
+        return replace(self, windows=windows, shares=shares, errors=errors, readable=known)
 
     def _with_dependence(self, release: Release) -> "Crowd":
         """Correlations of what is behind the scores, as far as they rise above the noise."""
         features, layout = release.plan.features, release.plan.layout
         assert isinstance(features, ColumnScores)
-        size, count = features.rank, release.participants
+        size, count = features.rank, self.readable * release.participants
         radius = _ROOM * size
         told = np.eye(size)
         upper = np.triu_indices(size, 1)

@@ -23,6 +23,8 @@ _PAIRS = 20
 # are of levels that were not declared, or lie at an end.
 _WIDER, _HELD = 8.0, 0.96
 _UNKNOWN, _AT_AN_END = 0.1, 0.97
+# Where fewer visits could be read, that is said.
+_READ = 0.9
 # Shares with a larger error say nothing of a range.
 _VAGUE = 0.15
 # Levels that are rather names, and the largest share of one of them.
@@ -201,6 +203,14 @@ def notices_of(crowd: Crowd) -> tuple[Notice, ...]:
             about = " to ".join(f"{low + (high - low) * each:.3g}" for each in ends)
             ranges.append(f"nearly all of {column.name!r} lie at {about}")
     found = []
+    if crowd.readable < _READ:
+        text = (
+            f"about {crowd.readable:.0%} of the first visits, or fewer, could be read: the others "
+            "had a cell that is no number, or were of users who came too often. They are played "
+            'and teach nothing: declare missing="own" where cells may be missing'
+        )
+        share = {"readable": crowd.readable}
+        found.append(Notice(kind="unreadable", text=text, numbers=share))
     if ranges:
         text = (
             f"declared ranges are not where those who come are: {'; '.join(ranges)}. Numbers are "
