@@ -6,8 +6,9 @@ READY := $(VENV)/.ready
 BROWSER := $(VENV)/.browser
 NODE := $(VENV)/.node
 LINTERS := $(VENV)/.linters
-# Neighbours stay together and share their fixtures; who is done takes from the other's end.
-PARALLEL := -n 2 --dist worksteal
+# Neighbours stay together and share their fixtures; who is done takes from another's end. One more
+# than there are processors, since some tests wait for a clock or for a server that hangs.
+PARALLEL := -n 3 --dist worksteal
 # One file or its data is read of these; what they require is heavy, or older than what we use.
 WITHOUT_REQUIREMENTS := lifelines obp jax-privacy
 
